@@ -1,4 +1,4 @@
-// Many jobs in one call: documents are indexed by the hundred, and one that is refused does not keep the others.
+// Many jobs in one call: documents are indexed by the hundred, and a document that is refused does not affect the others.
 import { Queue, UnrecoverableError, Worker, defineJobs, job, shutdown } from 'millrace'
 import { memory } from 'millrace/memory'
 
@@ -8,7 +8,7 @@ const jobs = defineJobs({
 const store = memory()
 const queue = new Queue('search', { store, jobs })
 
-/** Stands for a search engine that takes many documents in one request, and answers for each. */
+/** A stand-in for a search engine that takes many documents in one request, and answers for each. */
 async function bulkIndex(titles: readonly string[], _signal: AbortSignal): Promise<readonly (number | undefined)[]> {
   return titles.map((title, place) => (title === '' ? undefined : place))
 }

@@ -1,4 +1,4 @@
-// A chain: a text that is drafted, reviewed as often as it takes, and published; each step is a job of its own.
+// A chain: a text is drafted, reviewed until it passes, and published. Each step is a job of its own.
 import { Queue, Worker, defineJobs, job, shutdown, typed } from 'millrace'
 import { memory } from 'millrace/memory'
 
@@ -16,7 +16,7 @@ const worker = new Worker(queue, {
   review: (job, ctx) =>
     ctx.complete(async ({ continueWith }) => {
       const { text, round } = job.data
-      // `continueWith('draft', …)` would not compile: `next` of this job does not name it.
+      // `continueWith('draft', …)` would not compile: `next` of this job does not list it.
       if (round < 3) await continueWith('review', { text, round: round + 1 })
       else await continueWith('publish', { text })
     }),

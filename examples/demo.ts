@@ -1,4 +1,4 @@
-// What `npm run demo` shows: three worker processes on one SQLite file. One is killed, and no job is lost.
+// `npm run demo`: three worker processes on one SQLite file. One is killed, and no job is lost.
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -8,14 +8,14 @@ import { Queue, shutdown } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
 import { conclusion, problems, table } from './demo/account.js'
 import { Board, watched } from './demo/board.js'
-import { dismiss, start } from './demo/crew.js'
-import type { Hand } from './demo/crew.js'
+import { stopAll, start } from './demo/processes.js'
+import type { DemoProcess } from './demo/processes.js'
 import { QUEUE, jobs } from './demo/jobs.js'
 import { openScreen } from './demo/screen.js'
 
 const { values: options } = parseArgs({ options: { keep: { type: 'boolean', default: false } } })
 
-/** A worker process is killed when a film has come this far. */
+/** The progress of a film at which its worker process is killed. */
 const KILL_AT = 40
 const WORKERS = ['worker 1', 'worker 2', 'worker 3']
 
@@ -24,7 +24,7 @@ const path = join(folder, 'jobs.db')
 const store = sqlite(path)
 const queue = new Queue(QUEUE, { store, jobs })
 
-const hands: Hand[] = []
+const processes: DemoProcess[] = []
 const names = new Map<string, string>()
 const board = new Board((worker) => names.get(worker) ?? worker)
 
@@ -32,20 +32,20 @@ const screen = openScreen(process.stdout, {
   title: `Three worker processes on ${path}`,
   board,
   workers: () =>
-    hands
+    processes
       .filter(({ name }) => WORKERS.includes(name))
-      .map((hand) => {
-        const doing = hand.name === board.killed ? 'killed' : (board.jobOf(hand.name)?.id ?? 'idle')
-        return `${hand.name}   process ${String(hand.process.pid).padEnd(8)} ${doing}`
+      .map((each) => {
+        const doing = each.name === board.killed ? 'killed' : (board.jobOf(each.name)?.id ?? 'idle')
+        return `${each.name}   process ${String(each.process.pid).padEnd(8)} ${doing}`
       }),
 })
 
-/** Ctrl-C, or nobody left to read what we write. */
+/** Ctrl-C, or a closed output stream. */
 const interrupted = new AbortController()
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => interrupted.abort())
 process.stdout.on('error', () => interrupted.abort())
 
-/** Runs the shop until every order is done; answers what is wrong with the account. */
+/** Runs the shop until every order is done; returns what is wrong with the account. */
 async function run(): Promise<string[]> {
   for (const type of watched) {
     queue.on(type, (event) => {
@@ -56,14 +56,14 @@ async function run(): Promise<string[]> {
   queue.on('progress', (event) => {
     if (board.killed !== undefined || Number(event.progress) < KILL_AT) return
     const holder = board.jobs.get(event.id)?.worker
-    const victim = hands.find(({ name }) => name === holder)
+    const victim = processes.find(({ name }) => name === holder)
     if (victim === undefined) return
     board.killed = victim.name
     victim.process.kill('SIGKILL')
     const text = `${victim.name} (process ${victim.process.pid}) is killed at ${String(event.progress)} % of ${event.id}`
     screen.print({ tone: 'bad', text })
   })
-  await queue.counts() // which opens the file: from here on, we hear everything
+  await queue.counts() // opens the file: from here on, all events are received
 
   const workers = WORKERS.map((name) =>
     start(name, './worker.ts', path, (message) => {
@@ -71,7 +71,7 @@ async function run(): Promise<string[]> {
       if ('error' in message) screen.print({ tone: 'bad', text: `${name}: ${message.error}` })
     }),
   )
-  hands.push(...workers)
+  processes.push(...workers)
   await Promise.all(workers.map(({ ready }) => ready))
   for (const { name, process: child } of workers) {
     screen.print({ tone: 'plain', text: `${name} is ready, process ${child.pid}` })
@@ -79,12 +79,12 @@ async function run(): Promise<string[]> {
 
   interrupted.signal.throwIfAborted()
   const producer = start('producer', './producer.ts', path)
-  hands.push(producer)
+  processes.push(producer)
   const message = await producer.ready
   const acknowledged = 'acknowledged' in message ? message.acknowledged : []
   screen.print({ tone: 'plain', text: `the producer has added ${acknowledged.length} jobs and is gone` })
 
-  // A job that fails is for the account to tell.
+  // The account lists failed jobs.
   await Promise.allSettled(
     acknowledged.map(async (id) => {
       const added = await queue.get(id)
@@ -110,7 +110,7 @@ try {
   process.exitCode = interrupted.signal.aborted ? 130 : 1
 }
 
-await dismiss(hands)
+await stopAll(processes)
 await shutdown([queue, store])
 if (options.keep) console.log(`The database is kept: ${path}`)
 else rmSync(folder, { recursive: true, force: true })

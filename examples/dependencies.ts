@@ -1,4 +1,4 @@
-// Jobs that wait for others: `after`, and what a failure means for the one that waits.
+// Jobs that wait for others: `after`, and what a failure means for the job that waits.
 import { Queue, UnrecoverableError, Worker, shutdown } from 'millrace'
 import { memory } from 'millrace/memory'
 
@@ -23,7 +23,7 @@ const bad = await queue.add('fetch', 'broken')
 const strict = await queue.add('load', null, { after: [good, bad] })
 await strict.result().catch((error: Error) => console.log('strict:', error.message.replace(bad.id, 'broken')))
 
-// With `ignore`, the failed one counts as ended.
+// With `ignore`, the failed job counts as ended.
 const lenient = await queue.add('load', null, { after: [good, { job: bad, onFailure: 'ignore' }] })
 console.log('lenient:', await lenient.result())
 

@@ -1,4 +1,4 @@
-// Fair groups: one tenant with very much to do does not keep another waiting.
+// Fair groups: a tenant with many jobs does not keep another tenant waiting.
 import { Queue, Worker, shutdown } from 'millrace'
 import { memory } from 'millrace/memory'
 

@@ -27,7 +27,7 @@ const reporter = new Worker(reports, {
     const parts = await ctx.dependencies()
     if (parts.length > 0)
       return parts.reduce((sum, part) => sum + (part.status === 'completed' ? Number(part.result) : 0), 0)
-    // The first run: it adds its children, gives its slot back, and runs again when they have ended.
+    // The first run adds its children and gives its slot back. The job runs again when they have ended.
     const children = (job.data as number[]).map((n) => ctx.add('square', n))
     return ctx.waitFor(await Promise.all(children))
   },

@@ -1,4 +1,4 @@
-// Limits: so many at a time, so many in a stretch of time, so many waiting; by queue, by name and by group.
+// Limits on running jobs, on starts in a period, and on waiting jobs; by queue, by name and by group.
 import { Queue, Worker, isMillraceError, shutdown } from 'millrace'
 import { memory } from 'millrace/memory'
 
@@ -11,7 +11,7 @@ await queue.limit({
   group: { concurrency: 1, maxBacklog: 2, onFull: 'drop-oldest' },
 })
 
-// Of each group two may wait: the third pushes out the oldest, in the same commit.
+// Two jobs of each group may wait: a third drops the oldest, in the same commit.
 const oldest = await queue.add('import', 'a', { group: 'tenant-7' })
 await queue.add('import', 'b', { group: 'tenant-7' })
 await queue.add('import', 'c', { group: 'tenant-7' })
@@ -39,7 +39,7 @@ const calls = await queue.addBulk(Array.from({ length: 8 }, () => ({ name: 'call
 await Promise.all([...imports, ...calls].map((job) => job.result()))
 console.log('at a time, never more than three:', most <= 3)
 const [first, , , , fifth] = await Promise.all(calls.map((call) => call.refresh()))
-console.log('the fifth call came a stretch after the first:', fifth!.startedAt! - first!.startedAt! >= 200)
+console.log('the fifth call came a period after the first:', fifth!.startedAt! - first!.startedAt! >= 200)
 
 console.log(await queue.limit({ concurrency: null }))
 await shutdown([worker, queue, store])

@@ -18,13 +18,13 @@ const worker = new Worker(
   },
   { workerName: 'encoder', autorun: false },
 )
-// Without a logger, the worker prints the failures below to the console, too.
+// Without a logger, the worker also prints the failures below to the console.
 worker.on('failed', (event) => {
   console.log(`${event.job.data.title} failed for good after ${event.job.attempt} attempts:`, event.error.message)
 })
 
 const film = await queue.add('film', { title: 'Safety Last', card: '4111 …' })
-// A stream of one job, as a browser would read it: it shows these fields alone, and ends with the job.
+// A stream of one job, as a browser would read it. It contains these fields only, and ends with the job.
 const stream = queue.eventStream({ jobId: film.id, fields: ['state', 'progress', 'returned'], retry: '1s' })
 const reading = new Response(stream).text()
 await worker.run()

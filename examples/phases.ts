@@ -1,4 +1,4 @@
-// A job in phases: what a phase returned is kept, and a retry goes on with the phase that failed.
+// A job in phases: the result of each phase is kept, and a retry starts at the phase that failed.
 import { Queue, Worker, defineJobs, job, phases, shutdown } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
 
@@ -55,7 +55,7 @@ const completed = new Promise((resolve) => queue.on('completed', resolve))
 const added = await queue.add('video', { id: 7 })
 console.log(Object.keys(added.phases).join(' → '))
 console.log(await added.result({ timeout: '1m' }))
-await completed // its events have been heard by now
+await completed // its events have been received by now
 console.log(`overall ${overall.join(', ')}`)
 console.log(downloads === 1 ? 'download ran once' : `download ran ${downloads} times`)
 console.log(Object.entries((await added.refresh()).phases).map(([name, { status }]) => `${name}: ${status}`))

@@ -1,4 +1,4 @@
-// A long job that tells how far it is, and stops when it is cancelled.
+// A long job that reports its progress, and stops when it is cancelled.
 import { Queue, Worker, shutdown } from 'millrace'
 import { memory } from 'millrace/memory'
 

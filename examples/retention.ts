@@ -1,4 +1,4 @@
-// Retention: finished jobs are marked stale, then removed, each by its state; callbacks hear of both.
+// Retention: finished jobs are marked stale, then removed, each by its state; callbacks receive both.
 import { Queue, Worker, shutdown } from 'millrace'
 import type { Job } from 'millrace'
 import { memory } from 'millrace/memory'
@@ -17,7 +17,7 @@ const queue = new Queue('reports', {
   store,
   defaults: { attempts: 1 },
   retention: {
-    staleAfter: 100, // milliseconds, for this example; days are more like it
+    staleAfter: 100, // milliseconds, for this example; use days
     deleteAfter: 200,
     failed: { deleteAfter: '30d' },
     onStale: (job) => report('stale', job),

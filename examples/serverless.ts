@@ -1,4 +1,4 @@
-// Runs that end by themselves, and jobs that are claimed by hand: for serverless functions, cron, CI, and own loops.
+// Runs that end by themselves, and jobs that are claimed by hand: for serverless functions, cron, CI, and your own loops.
 import { Queue, UnrecoverableError, Worker, defineJobs, isMillraceError, job, shutdown } from 'millrace'
 import { memory } from 'millrace/memory'
 
@@ -8,7 +8,7 @@ const jobs = defineJobs({
 const store = memory()
 const queue = new Queue('emails', { store, jobs })
 
-// A run until nothing is left to do: at most 3 jobs first, then the rest.
+// Run until the queue is drained: at most 3 jobs first, then the rest.
 await queue.addBulk(['ann', 'bob', 'cleo', 'dan'].map((to) => ({ name: 'send-email', data: { to } })))
 const worker = new Worker(queue, { 'send-email': ({ data }) => ({ messageId: `<${data.to}>` }) }, { autorun: false })
 const some = await worker.run({ until: 'drained', maxJobs: 3 })
@@ -26,7 +26,7 @@ const [again] = await queue.claim({ worker: 'loop-1', wait: '10s' })
 await again!.complete({ messageId: `<${again!.data.to}>` })
 console.log(`attempt ${again!.attempt}:`, await added.result())
 
-// Whoever has lost a job learns why.
+// A caller that has lost its job gets the reason.
 const cancelled = await queue.add('send-email', { to: 'frank' })
 const [lost] = await queue.claim()
 await cancelled.cancel({ reason: 'unsubscribed' })
@@ -34,8 +34,8 @@ await lost!.complete({ messageId: '<frank>' }).catch((error: unknown) => {
   if (isMillraceError(error, 'LEASE_LOST')) console.log('lost:', error.details['reason'], error.details['cancelReason'])
 })
 
-// A job that cannot succeed is failed from outside.
-const doomed = await queue.add('send-email', { to: 'nobody' }, { delay: '1h' })
+// Fail a job that cannot succeed, from outside.
+const doomed = await queue.add('send-email', { to: 'invalid' }, { delay: '1h' })
 await doomed.fail(new UnrecoverableError('no such address'))
 console.log('doomed:', doomed.state, doomed.error?.message)
 

@@ -1,4 +1,4 @@
-// One's own handlers under faults: answers get lost, workers freeze and die, in virtual time.
+// Your own handlers under faults: answers get lost, workers freeze and die, in virtual time.
 import { describeFailure, simulateSeeds } from 'millrace/testing'
 
 const charged = new Map<string, number>()
@@ -8,7 +8,7 @@ const report = await simulateSeeds({
   handlers: (process) => ({
     charge: async (job) => {
       const { order } = job.data as { order: string }
-      await process.sleep(200) // the bank takes its time
+      await process.sleep(200) // the bank is slow
       charged.set(order, (charged.get(order) ?? 0) + 1)
     },
   }),

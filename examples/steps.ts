@@ -1,4 +1,4 @@
-// Durable steps: an order that is charged once, cools off, and waits for an address, whatever fails in between.
+// Durable steps: an order is charged once, sleeps, and waits for an address, whatever fails in between.
 import { Queue, Worker, shutdown } from 'millrace'
 import { memory } from 'millrace/memory'
 

@@ -1,5 +1,5 @@
 // Progress bars in a browser: `npx tsx examples/streaming.ts`, then open http://localhost:3000. With --once it is its own
-// client: it adds a job, reads the stream until that has ended, comes back with Last-Event-ID, and ends.
+// client: it adds a job, reads the stream until the job has ended, resumes with Last-Event-ID, and ends.
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
@@ -34,7 +34,7 @@ if (alone) {
   process.once('SIGINT', () => void close())
 }
 
-/** What a browser does. */
+/** Does what a browser does. */
 async function visit(): Promise<void> {
   const page = await fetch(url)
   console.log('page:', page.status, page.headers.get('content-type'))
@@ -48,7 +48,7 @@ async function visit(): Promise<void> {
   console.log('after coming back:', type(rest.at(-1)!), rest.at(-1)!.includes(id))
 }
 
-/** Opens the stream, to read it up to an event of a type and leave. */
+/** Opens the stream, reads it up to an event of a type, and disconnects. */
 async function open(headers: Record<string, string> = {}): Promise<{ readTo(last: string): Promise<string[]> }> {
   const leaving = new AbortController()
   const { body } = await fetch(`${url}/events`, { headers, signal: leaving.signal })
@@ -77,6 +77,6 @@ function type(frame: string): string {
 
 async function close(): Promise<void> {
   server.close()
-  await shutdown([worker, queue, store]) // which ends the streams, and with them the connections
+  await shutdown([worker, queue, store]) // ends the streams, and with them the connections
   server.closeAllConnections()
 }

@@ -6,7 +6,7 @@ import { prometheus } from 'millrace/telemetry'
 import type { Logger } from 'millrace'
 import { memory } from 'millrace/memory'
 
-/** Pino fits as it is: `logger: pino()`. */
+/** Pino needs no adapter: `logger: pino()`. */
 const write = (details: object, message: string): void =>
   console.log(message, (details as { name?: string }).name ?? '')
 const logger: Logger = { debug: write, info: write, warn: write, error: write }

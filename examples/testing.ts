@@ -27,7 +27,7 @@ const welcome: HandlerOf<typeof jobs, 'welcome'> = async ({ data }, ctx) => {
 
 const handlers = { welcome, remind: () => {} }
 
-// Its tests.
+// The tests.
 test('signing up adds a welcome now and a reminder in three days', async () => {
   await using queue = testQueue(jobs)
   await signUp(queue, 'ann@example.com')

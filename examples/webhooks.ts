@@ -1,4 +1,4 @@
-// The ends of jobs are told to a URL, signed; the receiver is in this program, too, so that all of it can be seen.
+// Sends a signed request to a URL when jobs end. The receiver is in this program as well, so that you see both sides.
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { IncomingHttpHeaders } from 'node:http'
@@ -8,7 +8,7 @@ import { memory } from 'millrace/memory'
 
 const secret = 'whsec_bm90IGEgc2VjcmV0OiBhbiBleGFtcGxl' // make your own: openssl rand -base64 32
 
-// The receiver: whoever knows the secret can tell who sent this. It is busy at first.
+// The receiver verifies the sender by the secret. It is busy at first.
 let busy = true
 function receive(headers: IncomingHttpHeaders, body: Buffer): number {
   try {
@@ -63,12 +63,12 @@ delivered = reported()
 await queue.add('refund', undefined, { attempts: 1 })
 await delivered
 
-// Once more, by hand: a delivery of its own.
+// Send it once more, by hand: a delivery of its own.
 delivered = reported()
 await order.redeliver()
 await delivered
 
-// What did not come from us is not believed.
+// A request with a wrong signature is rejected.
 const forged = await fetch(`http://127.0.0.1:${port}/hook`, { method: 'POST', body: '{"type":"job.completed"}' })
 console.log('forged:', forged.status)
 

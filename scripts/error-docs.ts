@@ -3,8 +3,8 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import process from 'node:process'
 import { fileURLToPath } from 'node:url'
-import { errorCatalogue } from '../src/job/catalogue.js'
-import type { ErrorEntry } from '../src/job/catalogue.js'
+import { errorCatalogue } from '../src/job/errors/catalogue.js'
+import type { ErrorEntry } from '../src/job/errors/catalogue.js'
 
 const page = fileURLToPath(new URL('../docs/errors.md', import.meta.url))
 
@@ -18,7 +18,7 @@ ${summary}
 **What to do:** ${remedy}
 `,
   )
-  return `<!-- Generated from src/job/catalogue.ts by \`npm run docs:errors\`. Do not edit. -->
+  return `<!-- Generated from src/job/errors/catalogue.ts by \`npm run docs:errors\`. Do not edit. -->
 
 # Errors
 
@@ -34,7 +34,9 @@ const expected = render(errorCatalogue)
 if (process.argv.includes('--check')) {
   const actual = await readFile(page, 'utf8').catch(() => '')
   if (actual !== expected) {
-    console.error('docs/errors.md differs from the catalogue in src/job/catalogue.ts: run `npm run docs:errors`.')
+    console.error(
+      'docs/errors.md differs from the catalogue in src/job/errors/catalogue.ts: run `npm run docs:errors`.',
+    )
     process.exitCode = 1
   }
 } else {

@@ -14,5 +14,11 @@ for (const door of doors) {
   const same = required === undefined || found.every((key) => key in required(specifier))
   if (!same) throw new Error(`require('${specifier}') lacks exports that import has`)
 }
+
+// The thread of a store starts from a file of its own.
+const { sqlite } = await import(`${name}/sqlite`)
+const store = sqlite(':memory:', { thread: true })
+await store.open()
+await store.close()
 const calls = required === undefined ? 'import' : 'import and require'
 console.log(`smoke: ${doors.length} doors load with ${calls} on Node ${process.versions.node}`)

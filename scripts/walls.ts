@@ -47,7 +47,7 @@ const WALLS: readonly Wall[] = [
   },
   {
     from: /^stores\/postgres\/drivers\//,
-    to: /^stores\/postgres\/(functions\/|store\.|encode|decode|events\.|fast-)/,
+    to: /^stores\/postgres\/(functions\/|engine\/|store\.|decode|events\/|fast-)/,
     rule: 'drivers know nothing of what is sent through them',
   },
   {
@@ -79,7 +79,7 @@ const WALLS: readonly Wall[] = [
 
 /** Names of states, which are rules of `job`, and the files of stores that may name them: what is, or decodes, a statement. */
 const STATES = new Set(['waiting', 'delayed', 'waiting-children', 'active', 'completed', 'failed', 'cancelled'])
-const MAY_NAME_STATES = /^stores\/[^/]+\/(functions\/|(schema|sql|rows|read|find|encode|encode-runs|fast-[^/]*)\.ts$)/
+const MAY_NAME_STATES = /^stores\/[^/]+\/(functions\/|(schema|sql|filter-sql|rows|read|find|fast-[^/]*)\.ts$)/
 
 interface Import {
   readonly line: number

@@ -87,4 +87,4 @@ export type {
 } from './job/job.js'
 export type { StoreEvent, StoreEventType } from './job/events.js'
 export type { Backoff } from './job/retry.js'
-export type { JsonText } from './job/json.js'
+export type { JsonText } from './job/values/json.js'

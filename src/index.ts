@@ -13,11 +13,33 @@ export type {
 } from './queue/add-options.js'
 export { Job } from './queue/job.js'
 export type { JobState, FinishedState, LogLine, ErrorInfo, AttemptError, Dedup } from './job/job.js'
-export type { JobFilter, ListOptions, PageOptions } from './queue/operations/filter.js'
+export type { JobFilter, PageOptions } from './queue/operations/filter.js'
+export type { ErrorFilter, Moment, MomentRange, TagFilter } from './queue/operations/filter-terms.js'
+export type { ErrorsOptions, ErrorsPage, FailingJobs, MatchCount } from './queue/operations/errors.js'
+export type { ListOptions } from './queue/operations/list.js'
+export type { SearchValues } from './queue/operations/search.js'
 export type { UpdateOptions, ResultOptions, ObserveOptions, ObserveFieldsOptions, JobField } from './queue/job.js'
 export type { RetryOptions } from './queue/operations/operations.js'
 export type { CancelOptions, CascadeOptions } from './queue/operations/cascade.js'
+export { Operation } from './queue/operations/bulk/operation.js'
+export type { OperationPage, OperationState } from './queue/operations/bulk/operation.js'
+export type { OperateOptions, OperationRate, OperationRequest } from './queue/operations/bulk/options.js'
+export type { OperationPlan, PlannedJob } from './queue/operations/bulk/plan.js'
+export type { BulkAction, BulkRefusal } from './job/bulk.js'
 export type { LogOptions } from './queue/operations/filter.js'
+export type { AttemptEnd } from './job/job.js'
+export type {
+  AttemptInfo,
+  AttemptOutcome,
+  JobStep,
+  Timeline,
+  TimelineEntry,
+  TimelinePeriod,
+  TimelineTotals,
+  WaitKind,
+} from './job/timeline.js'
+export type { JobGraph, GraphNode, GraphEdge, FoldedJobs } from './queue/graph.js'
+export type { HistoryOptions } from './queue/operations/times.js'
 export type { InTransaction } from './queue/transactions.js'
 
 // Claims by hand
@@ -40,7 +62,7 @@ export type {
   PhasesOf,
   Upgrade,
 } from './queue/define.js'
-export type { Jsonable } from './job/json.js'
+export type { Jsonable } from './job/values/json.js'
 
 // Workers and handlers
 export { Worker } from './worker/worker.js'
@@ -69,11 +91,11 @@ export type {
   BatchHandlerOptions,
   BatchOptions,
   BatchedContext,
-} from './worker/batches/types.js'
+} from './worker/batches/handler.js'
 
 // Phases
-export { phases } from './worker/phases/types.js'
-export type { PhaseContext, PhaseOptions, Phases } from './worker/phases/types.js'
+export { phases } from './worker/phases/handler.js'
+export type { PhaseContext, PhaseOptions, Phases } from './worker/phases/handler.js'
 export type { JobPhase, JobPhases } from './job/phases.js'
 export type { PhaseStatus } from './job/memo.js'
 
@@ -93,8 +115,17 @@ export type {
 
 // Retries, schedules, limits and retention
 export type { BackoffOptions, CustomBackoff } from './job/retry.js'
-export type { Duration } from './job/duration.js'
-export type { Schedule, ScheduleOptions, SchedulePage, RunOptions } from './queue/settings/schedules.js'
+export type { Duration } from './job/values/duration.js'
+export type { KeyedSchedule, SyncOptions, SyncedSchedules } from './queue/settings/schedule-sets.js'
+export type { ScheduleHandle, TriggerOptions, Backfill, BackfillOptions } from './queue/settings/schedule-handle.js'
+export type { ScheduleRun } from './queue/settings/schedule-runs.js'
+export type {
+  Schedule,
+  ScheduleOptions,
+  SchedulePage,
+  SchedulePageOptions,
+  RunOptions,
+} from './queue/settings/schedules.js'
 export type {
   ScheduleTimes,
   Timing,
@@ -103,7 +134,7 @@ export type {
   EveryOptions,
   CatchUp,
   Overlap,
-} from './job/schedule-times.js'
+} from './job/schedules/schedule-times.js'
 export type {
   Limits,
   LimitOptions,
@@ -114,6 +145,8 @@ export type {
   StandingBound,
   StandingBound as LimitState,
 } from './queue/settings/limits.js'
+export type { Hold, HoldTarget, QueueHoldOptions } from './queue/settings/holds.js'
+export type { HoldOptions } from './worker/attempt/hold.js'
 export type { RetentionOptions, RetentionRule } from './queue/settings/retention.js'
 
 // Seeing what happens
@@ -122,6 +155,13 @@ export type { Stop, Stop as Unsubscribe } from './store/runtime.js'
 export type { Explanation, Reason, Reason as HoldReason } from './queue/explain.js'
 export { storeCounts } from './queue/counts.js'
 export type { CountOptions, QueueCounts, StateCounts } from './queue/counts.js'
+export type { QueueHealth, NameHealth, LimitUse, LastMinute, WorkerInfo } from './queue/health/health.js'
+export type { Paused, Ping } from './queue/health/queue-health.js'
+export type { Lifetime as Totals } from './store/tally.js'
+export type { Series, SeriesRow, SeriesOptions, SeriesKeepOptions } from './queue/health/series.js'
+export type { SeriesMark } from './store/series-cells.js'
+export { SERIES_BUCKETS } from './job/series.js'
+export type { SeriesCounts, SeriesHistogram, SeriesStep } from './job/series.js'
 export { eventStreamHeaders } from './queue/events/sse.js'
 export type { EventStream } from './queue/events/sse.js'
 export type { EventStreamOptions, StreamEnd, StreamEventType, StreamSnapshot } from './queue/events/stream-options.js'
@@ -134,14 +174,14 @@ export type { Delivered, Delivered as WebhookDelivery } from './queue/events/eve
 export type { DeliveryEntry } from './job/memo.js'
 
 // Errors
-export { MillraceError, UnrecoverableError, isMillraceError } from './job/errors.js'
-export type { ErrorCode } from './job/errors.js'
-export { errorCatalogue } from './job/catalogue.js'
-export type { ErrorEntry } from './job/catalogue.js'
+export { MillraceError, UnrecoverableError, isMillraceError } from './job/errors/errors.js'
+export type { ErrorCode } from './job/errors/errors.js'
+export { errorCatalogue } from './job/errors/catalogue.js'
+export type { ErrorEntry } from './job/errors/catalogue.js'
 
 // Stores
 export type { Store, DisposableStore } from './store/store.js'
-export type { SqlRow, SqlTransaction } from './store/sql.js'
+export type { SqlRow, SqlTransaction } from './store/sql-transaction.js'
 export type { Runtime } from './store/runtime.js'
 
 // Older places of names, which stay importable.
@@ -195,7 +235,7 @@ export type {
   /** @deprecated Import it from `millrace/types`. */ AnyPhases,
   /** @deprecated Import it from `millrace/types`. */ PhaseMethods,
   /** @deprecated Import it from `millrace/types`. */ PhaseRunner,
-} from './worker/phases/types.js'
+} from './worker/phases/handler.js'
 export type {
   /** @deprecated Import it from `millrace/types`. */ Handling,
   /** @deprecated Import it from `millrace/types`. */ HandledJob,

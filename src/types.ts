@@ -3,7 +3,7 @@ export type { CancelArgument, CascadeArgument } from './queue/operations/cascade
 export type { TransactionArgument, TransactionWork, WithTransaction } from './queue/transactions.js'
 export type { AddArguments, Declaring, AnyJobs } from './queue/queue-types.js'
 export type { PlanArguments, Inside, Inside as TransactionScope } from './queue/flows/follow-ups.js'
-export type { Exactly, FreePhases, AnyPhases, PhaseMethods, PhaseRunner } from './worker/phases/types.js'
+export type { Exactly, FreePhases, AnyPhases, PhaseMethods, PhaseRunner } from './worker/phases/handler.js'
 export type { Handling, HandledJob, BatchHandlerOf, PhasesHandlerOf } from './worker/handlers.js'
 export type { GivenBy, TakenBy } from './store/store.js'
 export type { PageWish } from './queue/operations/filter.js'

@@ -1,7 +1,9 @@
-// A store that is listened to: it passes everything on to another, and tells of every batch that was answered.
+// A store that reports every batch that was answered, and passes everything on to another store.
 import type { Batch, Receipt, Store } from '../src/store/store.js'
 
-/** Passes everything on to a store; `heard` is called with every batch and its answer, before anybody else gets that. */
+/**
+ * Passes everything on to a store; calls `onCommit` with every batch and its answer, before the caller gets the answer.
+ */
 export function observed<Given, Taken>(
   store: Store<Given, Taken>,
   observe: (batch: Batch, receipt: Receipt) => void,
@@ -19,7 +21,7 @@ export function observed<Given, Taken>(
     get: (ids, tx) => store.get(ids, tx),
     find: (query, tx) => store.find(query, tx),
     details: (query, tx) => store.details(query, tx),
-    tally: (queues, tx) => store.tally(queues, tx),
+    tally: (queues, tx, options) => store.tally(queues, tx, options),
     due: (query) => store.due(query),
     watch: (options, listener) => store.watch(options, listener),
     ...(store.transact && { transact: (work, within) => store.transact!(work, within) }),

@@ -1,4 +1,4 @@
-// examples/demo/account.ts: the closing account: what became of every job that was acknowledged.
+// examples/demo/account.ts: the closing account: the final state of every acknowledged job.
 import type { Board, Seen } from './board.js'
 import { kinds } from './jobs.js'
 import type { Kind } from './jobs.js'
@@ -11,7 +11,7 @@ interface Found {
   readonly attempt: number
 }
 
-/** Every job by kind, state and attempt, and what is remarkable about some. */
+/** The jobs by kind, state and attempt, with remarks. */
 export function table(found: readonly Found[], board: Board): string {
   const rows = new Map<string, Found[]>()
   const order = ({ name, attempt }: Found): number => kinds.indexOf(name as Kind) * 100 + attempt
@@ -35,7 +35,7 @@ function remark(id: string, board: Board): string | undefined {
   return failures.length > 0 ? `${id}, retried` : undefined
 }
 
-/** What is wrong with the account; nothing, if all is well. */
+/** What is wrong with the account; empty if all is well. */
 export function problems(acknowledged: readonly string[], found: readonly Found[], board: Board): string[] {
   const ids = new Set(found.map(({ id }) => id))
   const seen = [...board.jobs.values()]

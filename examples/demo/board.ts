@@ -1,4 +1,4 @@
-// examples/demo/board.ts: what the events of the queue have told so far, and the story they make.
+// examples/demo/board.ts: collects the events of the queue, and turns them into lines of text.
 import type { QueueEvent } from 'millrace'
 
 /** A job as its events show it. */
@@ -6,25 +6,25 @@ export interface Seen {
   readonly id: string
   readonly kind: string
   state: string
-  /** The name of the worker that has or had it. */
+  /** The name of its worker. */
   worker: string
   attempt: number
   percent: number
-  /** The workers that died with it. */
+  /** The workers that died while they ran it. */
   readonly lostBy: string[]
-  /** Why attempts of it failed. */
+  /** The errors of its failed attempts. */
   readonly failures: string[]
-  /** How often it was announced as completed: once, if all is well. */
+  /** How many `completed` events it had: one, if all is well. */
   completions: number
 }
 
-/** One line of the story. */
+/** One line of text. */
 export interface Line {
   readonly tone: 'plain' | 'good' | 'bad' | 'note'
   readonly text: string
 }
 
-/** The events that make up the picture. */
+/** The events that are shown. */
 export const watched = [
   'waiting',
   'waiting-children',
@@ -37,7 +37,7 @@ export const watched = [
   'stalled',
 ] as const
 
-/** Everything that is known of the jobs. */
+/** The known state of all jobs. */
 export class Board {
   readonly jobs = new Map<string, Seen>()
   /** The worker that was killed. */
@@ -53,7 +53,7 @@ export class Board {
     return [...this.jobs.values()].find((job) => job.state === 'active' && job.worker === worker)
   }
 
-  /** Takes an event in; answers what there is to tell. */
+  /** Records an event; returns the line to print, if there is one. */
   see(event: QueueEvent): Line | undefined {
     const job = this.#job(event)
     switch (event.type) {

@@ -1,4 +1,4 @@
-// examples/demo/jobs.ts: a photo shop. Each order is some thumbnails, then a film made of them, then an email.
+// examples/demo/jobs.ts: a photo shop. An order consists of thumbnails, then a film made of them, then an email.
 import { defineJobs, job } from 'millrace'
 
 export const QUEUE = 'photo-shop'

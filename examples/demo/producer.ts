@@ -1,9 +1,9 @@
-// examples/demo/producer.ts: a process that takes orders, and ends. Its argument is the path of the database.
+// examples/demo/producer.ts: a process that adds orders, and ends. Its argument is the path of the database.
 import { setTimeout as pause } from 'node:timers/promises'
 import { Queue, shutdown } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
 import { PHOTOS, QUEUE, customers, jobs } from './jobs.js'
-import { send } from './crew.js'
+import { send } from './processes.js'
 
 const store = sqlite(process.argv[2] ?? 'jobs.db')
 const queue = new Queue(QUEUE, { store, jobs })
@@ -11,7 +11,7 @@ const acknowledged: string[] = []
 
 for (const customer of customers) {
   const photos = Array.from({ length: PHOTOS }, (_, index) => `${customer}-${index + 1}`)
-  // Ids of one's own make an add safe to repeat: a second order of the same id is the first one.
+  // With an id of one's own an add can be repeated: the second add of an order returns the first one.
   const thumbnails = await queue.addBulk(
     photos.map((photo) => ({ name: 'thumbnail', data: { photo }, options: { id: `thumbnail-${photo}` } })),
   )

@@ -1,11 +1,11 @@
-// examples/demo/screen.ts: shows the board: drawn over and over in a terminal, line by line where there is none.
+// examples/demo/screen.ts: shows the board. It redraws in a terminal, and prints line by line elsewhere.
 import type { Board, Line } from './board.js'
 import { kinds } from './jobs.js'
 
-/** Where the story is told. */
+/** Where the demo is shown. */
 export interface Screen {
   print(line: Line): void
-  /** Draws for the last time; what is written after that comes below. */
+  /** Draws for the last time; later output appears below. */
   close(): void
 }
 
@@ -77,7 +77,7 @@ function drawn(out: NodeJS.WriteStream, scene: Scene, began: number, stamped: (l
   out.write('\x1b[?25l')
   const timer = setInterval(draw, REDRAW_EVERY)
   return {
-    // The bars tell the rest.
+    // The bars show the rest.
     print: (line) => void (line.tone !== 'plain' && story.push(paint(line.tone, stamped(line)))),
     close: () => {
       if (!process.listeners('exit').includes(showCursor)) return
@@ -105,7 +105,7 @@ function seconds(since: number): string {
   return `${((performance.now() - since) / 1000).toFixed(1)} s`
 }
 
-/** As much of a line as fits; colours take no room. */
+/** Cuts a line to the width; colours take no space. */
 function cut(line: string, columns: number): string {
   let room = columns
   return line.replaceAll(/(\x1b\[\d+m)|[^]/gu, (character, colour: string | undefined) =>

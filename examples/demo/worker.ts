@@ -3,7 +3,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { Queue, Worker, shutdown } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
 import { QUEUE, jobs } from './jobs.js'
-import { send } from './crew.js'
+import { send } from './processes.js'
 
 const store = sqlite(process.argv[2] ?? 'jobs.db')
 const queue = new Queue(QUEUE, { store, jobs })
@@ -16,7 +16,7 @@ const worker = new Worker(
       return { file: `${job.data.photo}.webp` }
     },
     film: async (job, ctx) => {
-      // Progress is durable: whoever takes this job over goes on where the last one was seen.
+      // Progress is durable: the worker that takes this job over continues from the last progress.
       for (let percent = Number(job.progress ?? 0); percent < 100;) {
         await pause(140, undefined, { signal: ctx.signal })
         await ctx.progress((percent += 5))
@@ -29,7 +29,8 @@ const worker = new Worker(
       return { messageId: `<1.${job.data.to}@example.com>` }
     },
   },
-  // A worker that dies is missed after this long. The default, 30 s, suits real work. The board shows what fails.
+  // The lease: after this time, others take over the jobs of a dead worker. The default, 30 s, suits real work. The board
+  // shows failures, so they are not printed.
   { lease: '2s', logger: false },
 )
 worker.on('worker-started', () => send({ worker: worker.id }))
@@ -40,7 +41,7 @@ for (const reason of ['SIGTERM', 'SIGINT', 'disconnect']) {
   process.on(reason, () => {
     if (stopping) return
     stopping = true
-    // A service gives its handlers some seconds. Here they are told to stop at once, and their jobs are handed back.
+    // A service gives its handlers some seconds. Here their signals abort at once, and their jobs are handed back.
     void shutdown([worker, queue, store], { timeout: 0, grace: '1s' })
       .catch(() => {})
       .finally(() => process.connected && process.disconnect())

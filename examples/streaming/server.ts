@@ -1,4 +1,4 @@
-// A plain HTTP server: a page with progress bars, the stream that moves them, and a way to add jobs.
+// A plain HTTP server: a page with progress bars, their event stream, and a way to add jobs.
 import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
@@ -43,12 +43,12 @@ async function answer(queue: Queue, request: IncomingMessage, response: ServerRe
 async function stream(queue: Queue, request: IncomingMessage, response: ServerResponse): Promise<void> {
   const events = queue.eventStream({
     events: ['waiting', 'active', 'progress', 'completed', 'failed', 'cancelled'],
-    // A browser that lost its connection says how far it has read, and misses nothing.
+    // A browser that lost its connection sends the id of the last event, and misses nothing.
     lastEventId: String(request.headers['last-event-id'] ?? ''),
-    retry: '1s', // how long a browser waits before it comes back
+    retry: '1s', // how long a browser waits before it reconnects
   })
   response.writeHead(200, eventStreamHeaders)
-  // One that leaves ends the stream, which then frees all that it holds.
+  // A client that disconnects ends the stream, which then frees all that it holds.
   await pipeline(Readable.fromWeb(events), response).catch(() => {})
 }
 

@@ -1,9 +1,11 @@
 // conformance/changes.ts: builds the changes that cases send, by the rules of the lifecycle.
 import type { Change, CellEvent, Insert, NewEdge, Put, When } from '../job/change.js'
 import type { Dedup, ErrorInfo, Extras, FailurePolicy, JobKind, JobRecord, KeepByState, Millis } from '../job/job.js'
-import { encodeJson } from '../job/json.js'
-import type { JsonText } from '../job/json.js'
+import type { NewHold } from '../job/holds.js'
+import { encodeJson } from '../job/values/json.js'
+import type { JsonText } from '../job/values/json.js'
 import * as lifecycle from '../job/lifecycle.js'
+import { holding } from '../job/moves.js'
 import type { Decision, Edit, NoteFields } from '../job/lifecycle.js'
 import { must } from './check.js'
 
@@ -21,6 +23,7 @@ export interface JobOptions {
   readonly lifo?: boolean
   readonly attempts?: number
   readonly run?: When
+  readonly expires?: When
   /** Jobs it waits for: ids or records, with the policy below, or complete edges. */
   readonly after?: readonly (string | JobRecord | NewEdge)[]
   /** The policy of `after`. Default `fail`. */
@@ -50,6 +53,7 @@ export function insert(id: string, name: string, options: JobOptions = {}): Inse
       backoff: undefined,
       timeout: undefined,
       run: options.run,
+      expires: options.expires,
       parentId: options.parent,
       group: options.group,
       dedup: options.dedup,
@@ -167,12 +171,18 @@ export function put(key: string, value: unknown, version: number, events: readon
   return { kind: 'put', key, value: json(value), version, events }
 }
 
+/** Holds jobs of a queue. */
+export function hold(added: NewHold, queue: string = QUEUE): Put {
+  return holding(queue, added)
+}
+
 /** A change that every store refuses, to make its group fail. */
 export function refusedChange(id = 'nobody'): Change {
   return { kind: 'note', id, fence: 1, held: false, progress: '1' }
 }
 
-function allowed(decision: Decision): readonly Change[] {
+/** The changes of a decision, which must not deny them. */
+export function allowed(decision: Decision): readonly Change[] {
   must(!lifecycle.isDenied(decision), 'the suite wished for what the lifecycle denies: a mistake of the suite')
   return decision
 }

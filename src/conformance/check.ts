@@ -1,7 +1,7 @@
 // conformance/check.ts: assertions whose messages name the duty that was broken and the actual value.
 import assert from 'node:assert/strict'
-import { isMillraceError } from '../job/errors.js'
-import type { ErrorCode } from '../job/errors.js'
+import { isMillraceError } from '../job/errors/errors.js'
+import type { ErrorCode } from '../job/errors/errors.js'
 import { dueAt } from '../job/lifecycle.js'
 import type { JobRecord, Millis } from '../job/job.js'
 

@@ -127,7 +127,8 @@ async function interpret(step: WalkStep, reference: Walker): Promise<(walker: Wa
   }
 }
 
-async function upkeep(reference: Walker): Promise<Parts> {
+/** What upkeep sends for what is due. */
+export async function upkeep(reference: Walker): Promise<Parts> {
   const { store } = reference
   const { now, jobs } = await store.due({ queues: walkQueues, except: [], limit: 10 })
   const records = await store.get(ids(jobs))

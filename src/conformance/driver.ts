@@ -80,6 +80,8 @@ export class Driver {
   readonly writer: string
   /** The last batch that was sent. */
   last: Batch
+  /** The receipt of it. */
+  receipt: Receipt
   #ids = 0
   #marks = 0
 
@@ -87,6 +89,7 @@ export class Driver {
     this.store = store
     this.writer = writer
     this.last = { writer, seq: 0, groups: [], renewals: [], asks: [] }
+    this.receipt = { writer, seq: 0, now: 0, groups: [], renewals: [], asks: [] }
   }
 
   /** Sends a batch with the next sequence number of the writer. */
@@ -94,6 +97,7 @@ export class Driver {
     const { groups = [], renewals = [], asks = [] } = parts
     this.last = { writer: this.writer, seq: this.last.seq + 1, groups, renewals, asks }
     const receipt = await this.store.commit(this.last)
+    this.receipt = receipt
     const sizes = [receipt.groups.length, receipt.renewals.length, receipt.asks.length]
     same(
       sizes,

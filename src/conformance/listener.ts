@@ -4,6 +4,7 @@ import { must, within } from './check.js'
 import type { Driver } from './driver.js'
 import type { Notice, Revoked, Store, WatchOptions } from '../store/store.js'
 import type { StoreEvent } from '../job/events.js'
+import type { HoldEnd } from '../job/holds.js'
 import type { Stop } from '../store/runtime.js'
 
 /** The queue of markers, which show a listener that it has received everything before them; `events` omits them. */
@@ -43,6 +44,11 @@ export class Listener {
       known.set(`${revoked.id} ${revoked.fence}`, revoked)
     }
     return [...known.values()]
+  }
+
+  /** All holds so far. */
+  get held(): readonly HoldEnd[] {
+    return this.notices.flatMap((notice) => notice.held ?? [])
   }
 
   /** All queues with a work hint so far. */

@@ -1,4 +1,5 @@
 // conformance/observe.ts: reads everything from a store, in a form in which two stores can be compared.
+import { readHistory } from '../job/history.js'
 import type { JobRecord, JobState, Time } from '../job/job.js'
 import { jobStates } from '../job/job.js'
 import { Driver, ids } from './driver.js'
@@ -14,7 +15,9 @@ import type { StoreEvent } from '../job/events.js'
 import type { QueueTally } from '../store/tally.js'
 
 const times = new Set(
-  'now at next runAt leaseUntil brokenAt staleAt deleteAt dueAt createdAt startedAt finishedAt'.split(' '),
+  'now at next runAt expiresAt leaseUntil brokenAt staleAt deleteAt dueAt createdAt startedAt finishedAt until'.split(
+    ' ',
+  ),
 )
 /** Fields whose values each store chooses itself. */
 const ownFields = new Set(['ord', 'cursor', 'writer', 'again'])
@@ -128,6 +131,9 @@ export class Walker {
       const unit = this.harness.ticks === true ? MINUTE : 1
       return Math.round((value - this.began) / unit)
     }
+    if (key === 'history' && typeof value === 'string') return this.#normalize(readHistory(value))
+    // The value of a cell of pauses, whose holds have times.
+    if (typeof value === 'string' && value.startsWith('{"all":')) return this.#normalize(JSON.parse(value))
     if (Array.isArray(value)) return value.map((item) => this.#normalize(item, key))
     if (typeof value !== 'object' || value === null) return value
     const normalized: Record<string, unknown> = {}

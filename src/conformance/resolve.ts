@@ -45,6 +45,7 @@ function resolveAct(act: WalkAct, stored: StoredState, touched: Set<string>): re
     const version = stored.cells.find(({ key }) => key === act.key)?.version ?? 0
     return [changes.put(act.key, act.value, act.old ? version + 1 : version)]
   }
+  if (act.act === 'hold') return [changes.hold({ ...act.of, for: act.minutes * MINUTE }, act.queue)]
   const found = pickFrom(
     stored.jobs.filter((job) => applies(act.act, job) && (job.kind === 'job' || act.act === 'remove')),
     act.on,
@@ -163,6 +164,7 @@ function resolveAdd(act: WalkAct & { act: 'add' }, stored: StoredState): Change 
     attempts: act.attempts === 'endless' ? Infinity : act.attempts,
     after: resolveEdges(act.after, stored),
     ...(run && { run: 'in' in run ? { in: run.in * MINUTE } : { at: stored.began + run.at * MINUTE } }),
+    ...(act.expires !== undefined && { expires: { in: act.expires * MINUTE } }),
     ...(act.key !== undefined && {
       dedup: { key: act.key, ...(act.window !== undefined && { window: act.window * MINUTE }) },
     }),

@@ -8,15 +8,19 @@ import { dependencies } from './cases/dependencies.js'
 import { details } from './cases/details.js'
 import { due } from './cases/due.js'
 import { events } from './cases/events.js'
+import { expiry } from './cases/expiry.js'
 import { fences } from './cases/fences.js'
-import { find } from './cases/find.js'
-import { groups } from './cases/groups.js'
+import { filters } from './cases/find/filters.js'
+import { find } from './cases/find/find.js'
+import { groups } from './cases/limits/groups.js'
+import { heads } from './cases/heads.js'
 import { hints } from './cases/hints.js'
+import { holds } from './cases/limits/holds.js'
 import { largeClaims } from './cases/large-claims.js'
-import { limits } from './cases/limits.js'
+import { limits } from './cases/limits/limits.js'
 import { notes } from './cases/notes.js'
 import { order } from './cases/order.js'
-import { rates } from './cases/rates.js'
+import { rates } from './cases/limits/rates.js'
 import { refusals } from './cases/refusals.js'
 import { replays } from './cases/replays.js'
 import { schedules } from './cases/schedules.js'
@@ -38,6 +42,7 @@ export const conformanceCases: readonly ConformanceCase[] = [
   ...pauses,
   ...limits,
   ...rates,
+  ...holds,
   ...groups,
   ...dependencies,
   ...broken,
@@ -45,9 +50,12 @@ export const conformanceCases: readonly ConformanceCase[] = [
   ...dedup,
   ...cells,
   ...due,
+  ...expiry,
   ...schedules,
   ...find,
+  ...filters,
   ...tallies,
+  ...heads,
   ...details,
   ...notes,
   ...events,

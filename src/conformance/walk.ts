@@ -1,4 +1,5 @@
 // conformance/walk.ts: random walks over the port, as plain data that can be stored, shrunk and run again.
+import type { HoldScope } from '../job/holds.js'
 import type { EdgePolicy } from '../job/job.js'
 import { cellKey } from '../store/settings.js'
 
@@ -19,6 +20,8 @@ export type WalkAct =
       readonly attempts: number | 'endless'
       /** Minutes from the commit, or from the start of the walk. */
       readonly run?: { readonly in: number } | { readonly at: number }
+      /** Minutes from the commit. */
+      readonly expires?: number
       readonly after: readonly WalkEdge[]
       readonly key?: string
       /** Minutes. */
@@ -46,6 +49,8 @@ export type WalkAct =
     }
   | { readonly act: JobVerb; readonly on: Pick; readonly old: boolean; readonly value: number }
   | { readonly act: 'put'; readonly key: string; readonly value: unknown; readonly old: boolean }
+  /** Holds the jobs of a queue, or of a name or a group in it, for some minutes. */
+  | { readonly act: 'hold'; readonly queue: string; readonly of: HoldScope; readonly minutes: number }
   | { readonly act: 'doom' }
 
 /** A dependency on a job, or on one that does not exist. */
@@ -211,7 +216,13 @@ function randomAct(random: Random): WalkAct {
     }
   }
   if (roll < 19) return { act: random.pick(verbs), on, old, value: random.below(4) }
+  if (random.chance(0.3)) return randomHold(random)
   return { act: 'put', old, ...random.pick(settings) }
+}
+
+function randomHold(random: Random): WalkAct {
+  const of = random.pick([{}, { name: 'a' }, { name: 'b' }, { group: 'g1' }, { group: 'g3' }] as const)
+  return { act: 'hold', queue: random.pick(['q1', 'shared', 'shared']), of, minutes: 1 + random.below(6) }
 }
 
 /** Settings that walks change: pauses, limits, and a cell without meaning. */
@@ -248,7 +259,7 @@ const settings: readonly { readonly key: string; readonly value: unknown }[] = [
 function randomAdd(random: Random): WalkAct {
   const add = randomJob(random)
   if (!random.chance(0.06)) return add
-  const { key: _key, window: _window, keep: _keep, ...plain } = add
+  const { key: _key, window: _window, keep: _keep, expires: _expires, ...plain } = add
   return { ...plain, run: { in: random.below(4) }, after: [], schedule: true }
 }
 
@@ -272,6 +283,7 @@ function randomJob(random: Random): WalkAct & { act: 'add' } {
       : { lifo: random.chance(0.15) }),
     attempts: random.pick([1, 2, 3, 'endless'] as const),
     ...(random.chance(0.2) && { run: random.chance(0.5) ? { in: random.below(6) } : { at: random.below(30) } }),
+    ...(random.chance(0.1) && { expires: 1 + random.below(8) }),
     after: dangling ? [...after, { on: 'nobody', policy: 'fail' }] : after,
     ...(keyed && {
       key: random.pick(['k1', 'k2', 'k3', 'k4']),

@@ -5,12 +5,12 @@ import { bytesOfRecord, READ_BYTES } from '../store/read-pages.js'
 import type { Ask } from '../store/store.js'
 import { ClaimOrder } from './claim-order.js'
 import type { HeadOrder } from './claim-order.js'
-import { handlerFor, handlersOf } from './handlers.js'
+import { handlerFor, handlersOf } from './handler-index.js'
 import type { Heap } from './heap.js'
 import { isGroupLimited, isLimited, Limits } from './limits.js'
 import type { QueueUsage } from './limits.js'
 import { NO_JOBS } from './verdicts.js'
-import type { Commit, LaneCursor, ReadyLane } from './workspace.js'
+import type { ClaimCommit, LaneCursor, ReadyLane } from './workspace.js'
 
 /** A lane, or a group in it, that has jobs to claim, and the lease that its jobs get. */
 interface Head {
@@ -35,14 +35,14 @@ const headOrder: HeadOrder<Head> = {
 /** The result of a claim. */
 export interface Claimed {
   readonly jobs: readonly JobRecord[]
-  /** When to claim again: a rate lets more through then, or (now) the answer was full. */
+  /** When to claim again: a rate lets more through then, a hold ends, or (now) the answer was full. */
   readonly again: Time | undefined
 }
 
 const NOTHING_CLAIMED: Claimed = Object.freeze({ jobs: NO_JOBS, again: undefined })
 
 /** Claims jobs for a worker: first the jobs to start at once, then the jobs to lease ahead. */
-export function claim(commit: Commit, ask: Ask): Claimed {
+export function claim(commit: ClaimCommit, ask: Ask): Claimed {
   const wanted = Math.max(0, ask.want) + Math.max(0, ask.ahead)
   if (wanted === 0) return NOTHING_CLAIMED
   const { workspace, now, notices } = commit
@@ -82,7 +82,8 @@ export function claim(commit: Commit, ask: Ask): Claimed {
     if (isLimited(head.usage, head.lane.name, head.lane.shared)) heap.pop()
     else if (group !== undefined && (head.keptBack!.has(group) || isGroupLimited(head.usage.bounds, group))) {
       skip(heap, head, limits)
-    } else if (mayLeaseAhead(head.cursor.limits)) claimFirst(heap, head, group, true)
+    } else if (group !== undefined && limits.isGroupHeld(head.usage, group)) skip(heap, head, limits)
+    else if (mayLeaseAhead(head.cursor.limits)) claimFirst(heap, head, group, true)
     else if (group === undefined) heap.pop()
     else {
       head.keptBack!.add(group)
@@ -98,7 +99,7 @@ export function claim(commit: Commit, ask: Ask): Claimed {
  * Opens the lanes that have jobs to claim. Paused lanes and lanes at their limit are skipped without reading their
  * jobs.
  */
-function openLanes({ workspace }: Commit, ask: Ask, wanted: number, limits: Limits): ClaimOrder<Head, string> {
+function openLanes({ workspace }: ClaimCommit, ask: Ask, wanted: number, limits: Limits): ClaimOrder<Head, string> {
   const handlers = handlersOf(ask.handles)
   const found: Omit<Head, 'cursor' | 'keptBack'>[] = []
   for (const [index, queue] of ask.queues.entries()) {
@@ -110,6 +111,7 @@ function openLanes({ workspace }: Commit, ask: Ask, wanted: number, limits: Limi
       if (handled === undefined || usage.bounds.pausedNames.has(lane.name) || limits.isAtLimit(usage, lane.name)) {
         continue
       }
+      if (usage.held !== undefined && limits.isHeld(usage, lane.name)) continue
       found.push({ lane, usage, lease: handled.lease })
     }
   }
@@ -117,7 +119,7 @@ function openLanes({ workspace }: Commit, ask: Ask, wanted: number, limits: Limi
   const order = new ClaimOrder<Head, string>(headOrder)
   for (const { lane, usage, lease } of found) {
     const heap = order.heapOf(usage.queue, lane.shared)
-    const byGroup = lane.shared && usage.bounds.groupsLimited
+    const byGroup = lane.shared && (usage.bounds.groupsLimited || (usage.held?.groups.size ?? 0) > 0)
     const keptBack = byGroup ? new Set<string>() : undefined
     for (const cursor of workspace.openLane(lane, size, byGroup)) heap.push({ lane, usage, lease, keptBack, cursor })
   }

@@ -1,13 +1,16 @@
 // engine/limits.ts: applies limits to claims: concurrent leases, and claims per interval.
+import type { Holds } from '../job/holds.js'
 import type { Time } from '../job/job.js'
 import type { Bounds, Rate, TakenTokens } from '../job/limits.js'
 import { nextReturn, takeTokens, tokensLeft, tokensOut } from '../job/limits.js'
-import type { Workspace } from './workspace.js'
+import type { ClaimWorkspace } from './workspace.js'
 
 /** A queue during a claim: its bounds, and the leases that count against them. */
 export interface QueueUsage {
   readonly queue: string
   readonly bounds: Bounds
+  /** Holds that are not over, by name and by group; undefined: none. */
+  readonly held: { readonly names: ReadonlyMap<string, Time>; readonly groups: ReadonlyMap<string, Time> } | undefined
   leases: number
   readonly leasesByName: Map<string, number>
   /** Read when first needed. */
@@ -31,13 +34,13 @@ const NO_LEASES: Map<string, number> = new Map()
 
 /** Tracks limits during one claim. Pass a group only if groups are limited. */
 export class Limits {
-  readonly #workspace: Workspace
+  readonly #workspace: ClaimWorkspace
   readonly #now: Time
   #tokens: Map<string, Tokens> | undefined
-  /** When a rate that held jobs back lets more through. */
+  /** When a rate that held jobs back lets more through, or a hold ends. */
   again: Time | undefined
 
-  constructor(workspace: Workspace, now: Time) {
+  constructor(workspace: ClaimWorkspace, now: Time) {
     this.#workspace = workspace
     this.#now = now
   }
@@ -46,12 +49,47 @@ export class Limits {
   usageOf(queue: string): QueueUsage | undefined {
     const bounds = this.#workspace.bounds(queue)
     if (bounds.paused) return undefined
-    if (!bounds.limited) return { queue, bounds, leases: 0, leasesByName: NO_LEASES, leasesByGroup: undefined }
+    const held = bounds.holds === undefined ? undefined : this.#heldNow(queue, bounds.holds)
+    if (held === 'queue') return undefined
+    if (!bounds.limited) return { queue, bounds, held, leases: 0, leasesByName: NO_LEASES, leasesByGroup: undefined }
     const leasesByName = this.#workspace.leasesByName(queue)
     let leases = 0
     for (const count of leasesByName.values()) leases += count
     if (leases >= bounds.limit) return undefined
-    return { queue, bounds, leases, leasesByName, leasesByGroup: undefined }
+    return { queue, bounds, held, leases, leasesByName, leasesByGroup: undefined }
+  }
+
+  /** The holds of a queue that are not over. */
+  #heldNow(queue: string, holds: Holds): 'queue' | QueueUsage['held'] {
+    if (holds.queue !== undefined && holds.queue > this.#now) {
+      if (this.#workspace.hasWaiting(queue)) this.#claimAgain(holds.queue)
+      return 'queue'
+    }
+    const [names, groups] = [holds.names, holds.groups].map(
+      (ends) => new Map([...ends].filter(([, until]) => until > this.#now)),
+    )
+    return names!.size + groups!.size === 0 ? undefined : { names: names!, groups: groups! }
+  }
+
+  /** Whether a hold keeps all jobs of a name, of which some wait, from being claimed. */
+  isHeld({ held }: QueueUsage, name: string): boolean {
+    return this.#isOn(held?.names.get(name))
+  }
+
+  /** Whether a hold keeps the jobs of a group, of which some wait, from being claimed. */
+  isGroupHeld({ held }: QueueUsage, group: string): boolean {
+    return this.#isOn(held?.groups.get(group))
+  }
+
+  /** Claims again when this hold is over, if there is one. */
+  #isOn(until: Time | undefined): boolean {
+    if (until === undefined) return false
+    this.#claimAgain(until)
+    return true
+  }
+
+  #claimAgain(at: Time): void {
+    if (this.again === undefined || at < this.again) this.again = at
   }
 
   /** Whether no further job of this name may be leased. */
@@ -62,6 +100,7 @@ export class Limits {
 
   /** Whether no further job of a group may be leased. */
   isGroupAtLimit(usage: QueueUsage, group: string): boolean {
+    if (usage.held !== undefined && this.isGroupHeld(usage, group)) return true
     const maxLeases = usage.bounds.group(group)?.concurrency
     if (maxLeases === undefined) return false
     usage.leasesByGroup ??= this.#workspace.leasesByGroup(usage.queue)
@@ -71,6 +110,7 @@ export class Limits {
   /** What keeps the next job of a name from being claimed: a limit of its queue or name, or a limit of its group. */
   reached(usage: QueueUsage, name: string, group: string | undefined): 'lane' | 'group' | undefined {
     const { bounds } = usage
+    if (usage.held !== undefined && group !== undefined && this.isGroupHeld(usage, group)) return 'group'
     if (!bounds.limited) return undefined
     if (this.isAtLimit(usage, name)) return 'lane'
     if (group !== undefined && this.isGroupAtLimit(usage, group)) return 'group'
@@ -106,7 +146,7 @@ export class Limits {
     const tokens = this.#tokensOf(queue, key, rate)
     if (tokens.taken < tokens.left) return false
     const at = nextReturn(tokens.out.length > 0 ? tokens.out : takeTokens([], rate, 1, this.#now), rate)
-    if (at !== undefined && (this.again === undefined || at < this.again)) this.again = at
+    if (at !== undefined) this.#claimAgain(at)
     return true
   }
 

@@ -3,6 +3,7 @@ import { leaseIsOver, mayChange, moveRecord, reopen, revives, revocation } from 
 import type { Move } from '../job/change.js'
 import { isFinished } from '../job/job.js'
 import type { JobRecord } from '../job/job.js'
+import { holdsOverlapKey } from '../job/schedules/schedule.js'
 import type { Refused } from '../store/store.js'
 import { newEdges } from './insert.js'
 import { broken, duplicate, fenced, missing } from './verdicts.js'
@@ -31,7 +32,8 @@ export function move(commit: Commit, change: Move): Refused | undefined {
   const { dedup } = job
   if (dedup !== undefined && revives(job.state, to)) {
     const holder = workspace.keyHolder(dedup.key)
-    if (holder !== undefined && holder !== id) return duplicate(holder, workspace.record(holder))
+    if (holder !== undefined && holder !== id && !holdsOverlapKey(job))
+      return duplicate(holder, workspace.record(holder))
     if (holder === undefined && dedup.window === undefined) workspace.takeKey(dedup.key, id, undefined)
   }
 

@@ -2,6 +2,7 @@
 import type { CellEvent, Move } from '../job/change.js'
 import { cellEvent, draft, drained, entered, reason } from '../job/events.js'
 import type { EventDraft, StoreEventType } from '../job/events.js'
+import type { HoldEnd } from '../job/holds.js'
 import type { JobRecord, JobState, Time } from '../job/job.js'
 import type { Bounds } from '../job/limits.js'
 import type { Revoked } from '../store/store.js'
@@ -19,6 +20,8 @@ export class Notices {
   readonly recording: boolean
   readonly events: EventDraft[] = []
   readonly revoked: Revoked[] = []
+  /** Holds that were added or extended. */
+  readonly held: HoldEnd[] = []
   /** Queues that may have new work. */
   readonly work = new Set<string>()
   /** The earliest new due time of each queue. */
@@ -43,7 +46,7 @@ export class Notices {
 
   /** Whether there are any hints. */
   get hints(): boolean {
-    return this.work.size > 0 || this.due.size > 0 || this.revoked.length > 0
+    return this.work.size > 0 || this.due.size > 0 || this.revoked.length > 0 || this.held.length > 0
   }
 
   /** A job is new or has changed: announces the state that it entered, its due time, and that it can be claimed. */
@@ -70,6 +73,11 @@ export class Notices {
     if (this.work.has(queue)) return
     this.work.add(queue)
     this.#undo?.push(() => this.work.delete(queue))
+  }
+
+  /** Some jobs of a queue are held. */
+  addHeld(hold: HoldEnd): void {
+    this.held.push(hold)
   }
 
   /** A job was claimed from a queue. */
@@ -109,11 +117,12 @@ export class Notices {
 
   /** Returns a function that restores the current notices. Only the last mark can be restored. */
   mark(): () => void {
-    const [events, revoked] = [this.events.length, this.revoked.length]
+    const [events, revoked, held] = [this.events.length, this.revoked.length, this.held.length]
     const undo: (() => void)[] = (this.#undo = [])
     return () => {
       this.events.length = events
       this.revoked.length = revoked
+      this.held.length = held
       for (let step = undo.pop(); step !== undefined; step = undo.pop()) step()
     }
   }

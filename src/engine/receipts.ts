@@ -2,11 +2,12 @@
 // them: new jobs are recreated from the batch, which is sent again, and other jobs are read from the store.
 import { createRecord, givenOrder } from '../job/apply.js'
 import type { Insert } from '../job/change.js'
+import { historyBefore } from '../job/history.js'
 import type { JobRecord, Time } from '../job/job.js'
 import { claimed } from '../job/lifecycle.js'
 import { copyOf } from '../job/record.js'
 import type { Ask, Batch, Group, Receipt, Refused, RefusedAsMoved, RefusedOtherwise, Verdict } from '../store/store.js'
-import { handlerFor, handlersOf } from './handlers.js'
+import { handlerFor, handlersOf } from './handler-index.js'
 import { fenced, LANDED, refusedAt } from './verdicts.js'
 
 /** What a store calls a job in a receipt: its id, or a number that no other job ever has. */
@@ -311,6 +312,7 @@ function decodeClaims(
         before.runAt = before.staleAt = before.deleteAt = before.finishedAt = before.result = undefined
         before.stale = false
         before.errors = before.errors.filter((error) => error.fence < fence)
+        before.history = historyBefore(before.history, fence)
       }
       before.fence = fence - 1
       before.attempt = attempt - 1

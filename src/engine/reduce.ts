@@ -3,7 +3,7 @@
 import { mayRollBack } from '../job/apply.js'
 import type { Change } from '../job/change.js'
 import type { JobRecord, Time } from '../job/job.js'
-import type { Batch, Group, Receipt, Refused, Verdict } from '../store/store.js'
+import type { Batch, Group, Receipt, Refused, Renewal, Verdict } from '../store/store.js'
 import { claim } from './claim.js'
 import { insert } from './insert.js'
 import { move } from './move.js'
@@ -11,14 +11,15 @@ import { note } from './note.js'
 import { put } from './put.js'
 import { release } from './release.js'
 import { renew } from './renew.js'
-import { LANDED, refusedAt } from './verdicts.js'
-import type { Commit } from './workspace.js'
+import { busy, LANDED, refusedAt } from './verdicts.js'
+import { Busy } from './workspace.js'
+import type { ClaimCommit, Commit } from './workspace.js'
 
 /** Applies a batch that was not applied before. */
-export function applyBatch(commit: Commit, batch: Batch): Receipt {
+export function applyBatch(commit: ClaimCommit, batch: Batch): Receipt {
   const { workspace, now, notices } = commit
   const groups = applyGroups(commit, batch.groups)
-  const renewals = batch.renewals.map((renewal) => renew(commit, renewal))
+  const renewals = batch.renewals.map((renewal) => renewOrRefuse(commit, renewal))
   let again: Time = Infinity
   const asks = batch.asks.map((ask) => {
     const result = claim(commit, ask)
@@ -31,11 +32,21 @@ export function applyBatch(commit: Commit, batch: Batch): Receipt {
   return { writer, seq, now, groups, renewals, asks, ...(again !== Infinity && { again }) }
 }
 
-/** Applies the groups of a batch inside a user transaction, which has neither renewals nor claims. */
-export function applyWithin(commit: Commit, { writer, seq, groups: given }: Batch): Receipt {
+/** Applies a batch without its claims: in a user transaction, or where the store claims by itself. */
+export function applyChanges(commit: Commit, { writer, seq, groups: given, renewals: wanted }: Batch): Receipt {
   const groups = applyGroups(commit, given)
+  const renewals = wanted.map((renewal) => renewOrRefuse(commit, renewal))
   commit.notices.finish()
-  return { writer, seq, now: commit.now, groups, renewals: [], asks: [] }
+  return { writer, seq, now: commit.now, groups, renewals, asks: [] }
+}
+
+function renewOrRefuse(commit: Commit, renewal: Renewal): Verdict {
+  try {
+    return renew(commit, renewal)
+  } catch (error) {
+    if (error instanceof Busy) return busy(renewal.id)
+    throw error
+  }
 }
 
 function applyGroups(commit: Commit, groups: readonly Group[]): readonly Verdict[] {
@@ -54,11 +65,11 @@ function applyGroups(commit: Commit, groups: readonly Group[]): readonly Verdict
 
 /** Applies a group, whole or not at all. */
 function applyGroup(commit: Commit, group: Group): Verdict {
-  if (!mayRollBack(group)) return applyChanges(commit, group)
   const { workspace, notices } = commit
+  if (!workspace.mayBeBusy && !mayRollBack(group)) return applyInOrder(commit, group)
   const restoreNotices = notices.mark()
   workspace.beginGroup()
-  const verdict = applyChanges(commit, group)
+  const verdict = workspace.mayBeBusy ? applyUnlessBusy(commit, group) : applyInOrder(commit, group)
   if (verdict.ok) workspace.keepGroup()
   else {
     workspace.rollbackGroup()
@@ -67,12 +78,39 @@ function applyGroup(commit: Commit, group: Group): Verdict {
   return verdict
 }
 
-function applyChanges(commit: Commit, group: Group): Verdict {
+/** Applies a group, or refuses it if another transaction holds what it needs. */
+function applyUnlessBusy(commit: Commit, group: Group): Verdict {
+  const applied = { changes: 0 }
+  try {
+    return applyInOrder(commit, group, applied)
+  } catch (error) {
+    if (!(error instanceof Busy)) throw error
+    return refusedAt(applied.changes, busy(subjectOf(group[applied.changes]!)))
+  }
+}
+
+/** The id or key that a change is about. */
+function subjectOf(change: Change): string {
+  switch (change.kind) {
+    case 'insert':
+      return change.job.id
+    case 'release':
+      return change.chain
+    case 'put':
+      return change.key
+    default:
+      return change.id
+  }
+}
+
+/** Applies the changes of a group until one is refused, and counts them in `applied`. */
+function applyInOrder(commit: Commit, group: Group, applied?: { changes: number }): Verdict {
   const { workspace, fast } = commit
   let inserted: JobRecord[] | undefined
   let changed = false
   for (let at = 0; at < group.length; at++) {
     const change = group[at]!
+    if (applied !== undefined) applied.changes = at
     if (change.kind === 'insert') {
       inserted ??= []
       const together = fast?.inserts(commit, group, at)

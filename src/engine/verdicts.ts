@@ -7,12 +7,17 @@ import type { Landed, Refused, RefusedAsMoved } from '../store/store.js'
 /** No jobs. */
 export const NO_JOBS: readonly JobRecord[] = Object.freeze([])
 
-/** Landed, and inserted nothing. */
+/** Applied, and inserted nothing. */
 export const LANDED: Landed = Object.freeze({ ok: true, inserted: NO_JOBS })
 
 /** Refused: there is no such job. */
 export function missing(id: string): Refused {
   return { ok: false, change: 0, why: 'missing', id }
+}
+
+/** Refused: another open transaction holds what is needed. */
+export function busy(id: string): Refused {
+  return { ok: false, change: 0, why: 'busy', id }
 }
 
 /** Refused: a chain that the job depends on has failed, was cancelled, or is gone. */

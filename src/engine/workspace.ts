@@ -7,7 +7,7 @@ import type { Rate, TakenTokens } from '../job/limits.js'
 import type { Draft } from '../job/record.js'
 import type { Cell, Group, Verdict } from '../store/store.js'
 import type { Lifetime } from '../store/tally.js'
-import type { Handlers } from './handlers.js'
+import type { Handlers } from './handler-index.js'
 import type { Notices, Waiting } from './notices.js'
 
 /** A job that a workspace has found. A write may change its record in place: read what is needed before. */
@@ -32,7 +32,10 @@ export interface ReadyLane {
   readonly shared: boolean
 }
 
-/** Reads the waiting jobs of a lane, or of one group in it, in claim order. The other fields are of its first job. */
+/**
+ * Reads the waiting jobs of a lane, or of one group in it, in claim order, without those that have expired (`hasExpired`
+ * in job/lifecycle.ts). The other fields are of its first job.
+ */
 export interface LaneCursor {
   readonly priority: number
   readonly ord: number
@@ -76,6 +79,14 @@ export interface FastPaths {
   inserts(commit: Commit, group: Group, from: number): readonly JobRecord[]
 }
 
+/**
+ * Thrown by a workspace for a row, a key or a cell that another open transaction holds: the group, or the renewal, that
+ * needs it is refused as `busy`.
+ */
+export class Busy extends Error {
+  override readonly name = 'Busy'
+}
+
 /** A commit in progress. */
 export interface Commit {
   readonly workspace: Workspace
@@ -85,13 +96,20 @@ export interface Commit {
   readonly fast?: FastPaths
 }
 
-/** The rows of a store during one commit. */
+/** A commit in progress that can claim. */
+export interface ClaimCommit extends Commit {
+  readonly workspace: ClaimWorkspace
+}
+
+/** The rows of a store during one commit, as far as groups and renewals need them. */
 export interface Workspace extends Waiting {
   /** Assigns order numbers. */
   readonly orders: Orders
   /** The highest fence of any job at its removal. New jobs start there, whatever their id. */
   readonly highestFence: number
   readonly leased?: LeasedRows
+  /** Any call may throw `Busy`, so that every group may have to be rolled back. Default false. */
+  readonly mayBeBusy?: boolean
 
   /** Marks the state to which `rollbackGroup` returns. Ended by exactly one of the two others. */
   beginGroup(): void
@@ -162,7 +180,10 @@ export interface Workspace extends Waiting {
   groupBacklog(queue: string, group: string): number
   /** The oldest job of a group that counts towards its backlog, as a copy. */
   oldestOfGroup(queue: string, group: string): JobRecord | undefined
+}
 
+/** The rows of a store during one commit, with its waiting jobs. */
+export interface ClaimWorkspace extends Workspace {
   /** The lanes of a queue that have waiting jobs; it may leave out those that nothing handles. */
   readyLanes(queue: string, handlers: Handlers): Iterable<ReadyLane>
   /** Opens a lane of `readyLanes`: one cursor, or, if that is as fast, one per group. `size` jobs may be claimed from it. */

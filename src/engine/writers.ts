@@ -1,5 +1,5 @@
 // engine/writers.ts: what every store owes to the writers of batches: how long it remembers them, and what it refuses.
-import { MillraceError } from '../job/errors.js'
+import { MillraceError } from '../job/errors/errors.js'
 import type { Millis } from '../job/job.js'
 import type { Batch } from '../store/store.js'
 

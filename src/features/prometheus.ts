@@ -1,13 +1,16 @@
 // features/prometheus.ts: job counts and lifetime counters in the text format of Prometheus.
 import { jobStates } from '../job/job.js'
-import { isReserved, refuseUnknown } from '../job/names.js'
-import { invalid } from '../job/options.js'
+import { refuseUnknown } from '../job/values/names.js'
+import { invalid } from '../job/values/options.js'
 import { countsOf } from '../queue/counts.js'
+import { readMonitored } from './monitored.js'
+import type { Monitored } from './monitored.js'
+import { SERIES_BUCKETS, readCounts } from '../job/series.js'
+import type { SeriesHistogram } from '../job/series.js'
 import { Queue } from '../queue/queue.js'
-import { sessionFor } from '../store/session.js'
 import { connect } from '../store/connection.js'
 import type { Store } from '../store/store.js'
-import type { Lifetime, QueueTally } from '../store/tally.js'
+import type { Lifetime } from '../store/tally.js'
 
 /** Options of `prometheus()`. */
 export interface PrometheusOptions {
@@ -36,7 +39,8 @@ const totals: readonly (readonly [keyof Lifetime, string])[] = [
 
 /**
  * Makes a Prometheus endpoint for a queue, or for all queues of a store: jobs by queue, name and state, leases, and
- * lifetime counters, all as the store maintains them.
+ * lifetime counters, as the store maintains them; how late each queue is, its live workers, and how long jobs waited and
+ * ran. A process without workers can serve them, so that a queue without workers is visible.
  *
  * ```ts
  * const metrics = prometheus(store)
@@ -56,28 +60,24 @@ export function prometheus(source: Queue | Queue<never> | Store, options: Promet
   const queue = source instanceof Queue ? (source as Queue) : undefined
   const store = queue?.store ?? (source as Store)
   if (typeof store?.tally !== 'function') throw invalid('prometheus: give it a queue or a store.')
-  const currentSession = sessionFor(connect(store))
+  const connection = connect(store)
   const scrape = async (): Promise<string> => {
-    const tallies = await currentSession().tally(queue?.name)
-    const own = tallies.filter((tally) => !isReserved(tally.queue))
-    return textOf(own, prefix, labels)
+    return textOf(await readMonitored(connection, queue?.name), prefix, labels)
   }
   return Object.assign(scrape, { contentType: 'text/plain; version=0.0.4; charset=utf-8' })
 }
 
-const own = new Set(['queue', 'name', 'state'])
+const own = new Set(['queue', 'name', 'state', 'le'])
 
 type Sample = readonly [labels: Readonly<Record<string, string>>, value: number]
 
-function textOf(tallies: readonly QueueTally[], prefix: string, labels: Readonly<Record<string, string>>): string {
+function textOf(monitored: readonly Monitored[], prefix: string, labels: Readonly<Record<string, string>>): string {
+  const tallies = monitored.map(({ tally }) => tally)
   const lines: string[] = []
   const metric = (name: string, type: 'gauge' | 'counter', help: string, samples: readonly Sample[]): void => {
     lines.push(`# HELP ${prefix}_${name} ${help}`, `# TYPE ${prefix}_${name} ${type}`)
     for (const [sampleLabels, value] of samples) {
-      const pairs = Object.entries({ ...labels, ...sampleLabels }).map(
-        ([label, text]) => `${label}="${escapeLabel(text)}"`,
-      )
-      lines.push(`${prefix}_${name}{${pairs.join(',')}} ${value}`)
+      lines.push(`${prefix}_${name}{${labelPairs({ ...labels, ...sampleLabels })}} ${value}`)
     }
   }
   const jobs = tallies.flatMap((tally) =>
@@ -94,7 +94,79 @@ function textOf(tallies: readonly QueueTally[], prefix: string, labels: Readonly
     const samples = tallies.map(({ queue, lifetime }): Sample => [{ queue }, lifetime[what]])
     metric(`jobs_${what}_total`, 'counter', help, samples)
   }
+  for (const [name, help] of ages) {
+    const samples = monitored.flatMap(({ tally, [name]: seconds }): Sample[] =>
+      seconds === undefined ? [] : [[{ queue: tally.queue }, seconds]],
+    )
+    metric(metricOf[name], 'gauge', help, samples)
+  }
+  const waiting = monitored.flatMap(({ tally, oldestWaiting }) =>
+    Object.entries(oldestWaiting).map(([name, seconds]): Sample => [{ queue: tally.queue, name }, seconds]),
+  )
+  metric(
+    'oldest_waiting_seconds',
+    'gauge',
+    'How long the oldest waiting job has waited since it could be claimed.',
+    waiting,
+  )
+  const workers = monitored.map(({ tally, workers: live }): Sample => [{ queue: tally.queue }, live])
+  metric('workers', 'gauge', 'Live workers that claim from the queue.', workers)
+  const slots = monitored.map(({ tally, slots: all }): Sample => [{ queue: tally.queue }, all])
+  metric('slots', 'gauge', 'Handlers that the live workers of the queue can run at a time.', slots)
+  const paused = monitored.map(({ tally, paused: whole }): Sample => [{ queue: tally.queue }, Number(whole)])
+  metric('paused', 'gauge', 'Whether the whole queue is paused.', paused)
+  for (const [which, help] of histograms) {
+    lines.push(`# HELP ${prefix}_job_${which}_seconds ${help}`, `# TYPE ${prefix}_job_${which}_seconds histogram`)
+    for (const { tally, total } of monitored) {
+      for (const [name, counts] of total) {
+        const sampleLabels = { ...labels, queue: tally.queue, ...(name !== '' && { name }) }
+        lines.push(...histogramLines(`${prefix}_job_${which}_seconds`, sampleLabels, readCounts(counts)[which]))
+      }
+    }
+  }
   return `${lines.join('\n')}\n`
+}
+
+/** Gauges of ages, which are absent where there is nothing of that kind. */
+const ages = [
+  ['overdue', 'How long the first delayed job is due without having been promoted.'],
+  ['scheduleLag', 'How late the first due schedule is.'],
+  ['upkeepLag', 'How long the first due row or expired lease has been due: how late upkeep is.'],
+  ['longestRunning', 'How long the longest running job has run.'],
+] as const
+
+const metricOf = {
+  overdue: 'overdue_seconds',
+  scheduleLag: 'schedule_lag_seconds',
+  upkeepLag: 'upkeep_lag_seconds',
+  longestRunning: 'longest_running_seconds',
+} as const
+
+const histograms = [
+  ['wait', 'How long jobs waited since they could be claimed.'],
+  ['run', 'How long attempts ran that completed, failed or were to be retried.'],
+] as const
+
+/** The lines of one histogram, whose buckets count all times up to their bounds. */
+function histogramLines(
+  name: string,
+  labels: Readonly<Record<string, string>>,
+  { buckets, sum }: SeriesHistogram,
+): readonly string[] {
+  const pairs = labelPairs(labels)
+  let count = 0
+  const lines = buckets.map((n, at) => {
+    count += n
+    const bound = SERIES_BUCKETS[at]
+    return `${name}_bucket{${pairs},le="${bound === undefined ? '+Inf' : bound / 1000}"} ${count}`
+  })
+  return [...lines, `${name}_sum{${pairs}} ${sum / 1000}`, `${name}_count{${pairs}} ${count}`]
+}
+
+function labelPairs(labels: Readonly<Record<string, string>>): string {
+  return Object.entries(labels)
+    .map(([label, text]) => `${label}="${escapeLabel(text)}"`)
+    .join(',')
 }
 
 function escapeLabel(value: string): string {

@@ -1,16 +1,21 @@
 // features/telemetry.ts: spans and metrics of queues and workers, by OpenTelemetry's conventions for messaging.
 import { AsyncLocalStorage } from 'node:async_hooks'
-import type { MillraceError } from '../job/errors.js'
-import { describeError } from '../job/failure.js'
+import type { MillraceError } from '../job/errors/errors.js'
+import { describeError } from '../job/errors/failure.js'
 import type { ErrorInfo, JobRecord } from '../job/job.js'
 import { jobStates } from '../job/job.js'
-import { refuseUnknown, workerNameIn } from '../job/names.js'
-import { invalid } from '../job/options.js'
-import { isScheduleId } from '../job/schedule.js'
-import { storeCounts } from '../queue/counts.js'
+import { refuseUnknown, workerNameIn } from '../job/values/names.js'
+import { invalid } from '../job/values/options.js'
+import { isScheduleId } from '../job/schedules/schedule.js'
+import { waitOf } from '../job/waits.js'
+import { countsOf } from '../queue/counts.js'
+import { connect } from '../store/connection.js'
+import { readMonitored } from './monitored.js'
+import type { Monitored } from './monitored.js'
 import type { Job } from '../queue/job.js'
 import type { Processed, Processing, Telemetry } from '../queue/telemetry.js'
 import type { AfterCommit } from '../store/transaction-context.js'
+import { microtask } from '../store/runtime.js'
 import type { Stop } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
 import { openTelemetryApi, parseTraceparent, formatTraceparent } from './opentelemetry.js'
@@ -92,6 +97,44 @@ interface Origin {
   readonly parentContext: object
 }
 
+/** Reports a value of a gauge. */
+type Observe = (value: number, attributes: Attributes) => void
+
+/** Shows an age, if there is anything of that kind. */
+const ageOf =
+  (field: 'overdue' | 'scheduleLag' | 'upkeepLag' | 'longestRunning') =>
+  (queue: Monitored, observe: Observe): void => {
+    const seconds = queue[field]
+    if (seconds !== undefined) observe(seconds, {})
+  }
+
+/** The gauges that are read from stores: name, unit, description, and what they show of a queue. */
+const gauges: readonly (readonly [string, string, string, (queue: Monitored, observe: Observe) => void])[] = [
+  [
+    'millrace.jobs',
+    '{job}',
+    'Number of jobs in a queue, by state.',
+    ({ tally }, observe) => {
+      const { total } = countsOf(tally, [])
+      for (const state of jobStates) observe(total[state], { 'millrace.job.state': state })
+    },
+  ],
+  [
+    'millrace.oldest_waiting',
+    's',
+    'How long the oldest waiting job has waited since it could be claimed, by name.',
+    ({ oldestWaiting }, observe) => {
+      for (const [name, seconds] of Object.entries(oldestWaiting)) observe(seconds, { [NAME]: name })
+    },
+  ],
+  ['millrace.overdue', 's', 'How long the first delayed job is due without promotion.', ageOf('overdue')],
+  ['millrace.schedule.lag', 's', 'How late the first due schedule is.', ageOf('scheduleLag')],
+  ['millrace.upkeep.lag', 's', 'How late upkeep is.', ageOf('upkeepLag')],
+  ['millrace.longest_running', 's', 'How long the longest running job has run.', ageOf('longestRunning')],
+  ['millrace.workers', '{worker}', 'Live workers of the queue.', ({ workers }, observe) => observe(workers, {})],
+  ['millrace.slots', '{slot}', 'Slots of the live workers of the queue.', ({ slots }, observe) => observe(slots, {})],
+]
+
 class OpenTelemetryRecorder implements Telemetry {
   readonly api: Api
   readonly #tracer: Tracer
@@ -99,7 +142,9 @@ class OpenTelemetryRecorder implements Telemetry {
   readonly #operation: ReturnType<Meter['createHistogram']>
   readonly #consumed: ReturnType<Meter['createCounter']>
   readonly duration: ReturnType<Meter['createHistogram']>
-  readonly #jobs: Observable
+  readonly #wait: ReturnType<Meter['createHistogram']>
+  /** The gauges that are read from stores, each with what it shows of a queue. */
+  readonly #gauges: readonly (readonly [Observable, (queue: Monitored, observe: Observe) => void])[]
   readonly #observed = new Map<Store, { users: number; readonly stop: Stop }>()
   /** The most recently used names. */
   #recentNames: readonly NameInfo[] = []
@@ -131,10 +176,15 @@ class OpenTelemetryRecorder implements Telemetry {
       unit: 's',
       advice,
     })
-    this.#jobs = meter.createObservableGauge('millrace.jobs', {
-      description: 'Number of jobs in a queue, by state.',
-      unit: '{job}',
+    this.#wait = meter.createHistogram('millrace.job.wait', {
+      description: 'How long claimed jobs had waited since they could be claimed.',
+      unit: 's',
+      advice,
     })
+    this.#gauges = gauges.map(([name, unit, description, show]) => [
+      meter.createObservableGauge(name, { description, unit }),
+      show,
+    ])
   }
 
   trace(): string | undefined {
@@ -187,6 +237,7 @@ class OpenTelemetryRecorder implements Telemetry {
     const { api } = this
     const { links, parentContext } = this.#originOf(job.extras?.trace, api.context.active())
     const info = this.nameInfoOf(job)
+    this.#wait.record(waitOf(job) / 1000, info.measured)
     const startedAt = clock()
     const options = { kind: api.SpanKind.CONSUMER, startTime: startedAt, attributes: spanAttributes(job), links }
     const span = this.#tracer.startSpan(info.title, options, parentContext)
@@ -213,7 +264,7 @@ class OpenTelemetryRecorder implements Telemetry {
 
   /** Counts a run; runs that end together are counted in one call. */
   consume(attributes: Attributes): void {
-    if (this.#runs.size === 0) queueMicrotask(() => this.#flushCounts())
+    if (this.#runs.size === 0) microtask(() => this.#flushCounts())
     this.#runs.set(attributes, (this.#runs.get(attributes) ?? 0) + 1)
   }
 
@@ -237,15 +288,23 @@ class OpenTelemetryRecorder implements Telemetry {
   }
 
   #startObserving(store: Store): { users: number; readonly stop: Stop } {
-    const readCounts = async (result: { observe(value: number, attributes: Attributes): void }): Promise<void> => {
-      const counts = await storeCounts(store).catch(() => ({})) // an unavailable store reports no counts
-      for (const [queue, { total }] of Object.entries(counts)) {
-        for (const state of jobStates)
-          result.observe(total[state], { ...queueAttributes(queue), 'millrace.job.state': state })
+    let reading: Promise<readonly Monitored[]> | undefined
+    /** All gauges of one collection share a read. An unavailable store reports nothing. */
+    const read = (): Promise<readonly Monitored[]> =>
+      (reading ??= readMonitored(connect(store), undefined)
+        .catch(() => [])
+        .finally(() => (reading = undefined)))
+    const stops = this.#gauges.map(([gauge, show]) => {
+      const callback = async (result: { observe: Observe }): Promise<void> => {
+        for (const queue of await read()) {
+          const own = queueAttributes(queue.tally.queue)
+          show(queue, (value, attributes) => result.observe(value, { ...own, ...attributes }))
+        }
       }
-    }
-    this.#jobs.addCallback(readCounts)
-    const entry = { users: 0, stop: () => this.#jobs.removeCallback(readCounts) }
+      gauge.addCallback(callback)
+      return () => gauge.removeCallback(callback)
+    })
+    const entry = { users: 0, stop: () => stops.forEach((stop) => stop()) }
     this.#observed.set(store, entry)
     return entry
   }

@@ -1,6 +1,7 @@
 // job/apply.ts: what a change makes of a job record, and of the records that depend on it.
 import type { Change, Move, NewJob, When } from './change.js'
-import { ERRORS_KEPT, isFinished } from './job.js'
+import { attemptEnd, withError, withQuietEnd } from './history.js'
+import { isFinished } from './job.js'
 import type {
   AttemptError,
   Edge,
@@ -12,9 +13,11 @@ import type {
   JobState,
   Time,
 } from './job.js'
-import { cancelReason, dueAt, ignoresFailure, released } from './lifecycle.js'
+import { ignoresFailure } from './dependencies.js'
+import { cancelReason, dueAt, released } from './lifecycle.js'
 import { copyOf } from './record.js'
 import type { Draft } from './record.js'
+import { readySince } from './waits.js'
 
 /** Assigns order numbers: after all others, or before them for a LIFO job. */
 export interface Orders {
@@ -179,6 +182,7 @@ export function createRecord(
     timeout: job.timeout,
     worker: undefined,
     runAt,
+    expiresAt: job.expires === undefined ? undefined : timeOf(job.expires, now),
     leaseUntil: undefined,
     brokenAt: broken ? now : undefined,
     staleAt: undefined,
@@ -200,6 +204,7 @@ export function createRecord(
     result: undefined,
     error: undefined,
     errors: NO_ERRORS,
+    history: undefined,
     createdAt: now,
     startedAt: undefined,
     finishedAt: undefined,
@@ -216,13 +221,14 @@ export function createRecord(
 export function moveRecord(
   before: JobRecord,
   wanted: JobState,
-  { set, place, closesBroken, held }: Move,
+  change: Move,
   closed: number,
   orders: Orders,
   now: Time,
   added: readonly Edge[] = NO_EDGES,
   reopened?: Reopened<Edge>,
 ): Draft {
+  const { set, place, closesBroken, held } = change
   const job = copyOf(before)
   job.fence++
   if (set.attempt !== undefined) job.attempt = set.attempt
@@ -230,11 +236,14 @@ export function moveRecord(
   if (set.data !== undefined) job.data = set.data ?? undefined
   if (set.priority !== undefined) job.priority = set.priority
   if (set.run !== undefined) job.runAt = set.run === null ? undefined : timeOf(set.run, now)
+  if (set.expires !== undefined) job.expiresAt = set.expires === null ? undefined : timeOf(set.expires, now)
+  const ended = attemptEnd(before, change)
   if (set.error === null) job.error = undefined
   else if (set.error !== undefined) {
     job.error = set.error
-    job.errors = [...before.errors.slice(1 - ERRORS_KEPT), failedAttempt(before, set.error, now)]
+    job.errors = withError(before, set.error, ended, job.runAt, now)
   }
+  if (ended !== undefined && !set.error) job.history = withQuietEnd(before, ended, job.runAt, now)
   if (closesBroken) {
     job.pending -= closed
     job.brokenAt = undefined
@@ -254,7 +263,7 @@ export function moveRecord(
   job.state = to
   const enters = before.state !== to
   if (to === 'waiting') {
-    job.runAt = undefined
+    job.runAt = enters ? readySince(before.state, job.runAt, now) : before.runAt
     // A fair order is valid within one priority only.
     const newPriority = job.group !== undefined && job.priority !== before.priority
     if (enters ? place === 'new' || isReady || newPriority : newPriority) job.ord = nextOrder(job, orders)
@@ -294,11 +303,6 @@ export function afterOwnChanges(before: JobRecord, group: readonly Change[], now
     }
   }
   return job
-}
-
-/** The entry for an error in a job's history of failed attempts. */
-export function failedAttempt(job: JobRecord, error: ErrorInfo, now: Time): AttemptError {
-  return { ...error, fence: job.fence, attempt: job.attempt, at: now }
 }
 
 /**
@@ -349,7 +353,7 @@ export function notifyDependent(
     if (waits && isReleased(job.pending)) {
       job.state = released(job.runAt, now)
       if (job.state === 'waiting') {
-        job.runAt = undefined
+        job.runAt = readySince('waiting-children', job.runAt, now)
         job.ord = nextOrder(job, orders)
       }
     }

@@ -1,7 +1,8 @@
 // job/change.ts: the five kinds of change that a commit is made of, and how an insert and a move are written. Lifecycle
 // rules make them; stores apply them.
+import type { NewHold } from './holds.js'
 import type { Backoff } from './retry.js'
-import type { JsonText } from './json.js'
+import type { JsonText } from './values/json.js'
 import type {
   Dedup,
   EdgePolicy,
@@ -51,6 +52,8 @@ export interface NewJob {
   readonly timeout: Millis | undefined
   /** When it may start; undefined: at once. */
   readonly run: When | undefined
+  /** When it is cancelled unless it was started before. Default: never. */
+  readonly expires?: When | undefined
   /** The id of the first job of its chain: its own, unless it continues one. */
   readonly chainId: string
   /** Its position in the chain, from 0. */
@@ -92,6 +95,8 @@ export interface MoveFields {
   readonly stalls?: number
   /** When it may start. */
   readonly run?: When | null
+  /** When it is cancelled unless it was started before; `null`: never. */
+  readonly expires?: When | null
   /** Its data, as JSON. */
   readonly data?: JsonText | null
   /** Its priority. */
@@ -156,7 +161,7 @@ export interface Move {
 /** An event that a note announces once it is durable. */
 export interface NoteEvent {
   /** What happened. */
-  readonly type: 'phase' | 'webhook-delivered' | 'webhook-failed'
+  readonly type: 'phase' | 'webhook-delivered' | 'webhook-failed' | 'schedule-missed'
   /** The event's data besides the job: an object as JSON. */
   readonly about: JsonText
 }
@@ -227,6 +232,11 @@ export interface Put {
   readonly version: number
   /** Published with the write. */
   readonly events: readonly CellEvent[]
+  /**
+   * In place of `value` and `version`, for a cell of pauses: adds this hold to what the cell holds, whatever its version,
+   * by the store's clock. Refused as `full` if there are too many.
+   */
+  readonly hold?: NewHold
 }
 
 /** One step of a group. */
@@ -255,6 +265,7 @@ export function create(spec: JobSpec, chain?: { readonly id: string; readonly in
       backoff: spec.backoff,
       timeout: spec.timeout,
       run: spec.run,
+      expires: spec.expires,
       chainId: chain?.id ?? spec.id,
       chainIndex: chain?.index ?? 0,
       parentId: spec.parentId,

@@ -1,8 +1,8 @@
 // job/events.ts: the events that changes announce, and how a change makes them.
 import type { CellEvent, Move, NoteEvent } from './change.js'
 import type { ErrorInfo, JobRecord, JobState, Time } from './job.js'
-import type { JsonText } from './json.js'
-import { cancelReason } from './lifecycle.js'
+import type { JsonText } from './values/json.js'
+import { isCancelReason } from './lifecycle.js'
 
 /** The events that a commit announces. */
 export type StoreEventType =
@@ -48,7 +48,7 @@ export interface StoreEvent {
   readonly progress?: JsonText
   /** Further data: of `progress` with phases, and of the events that only notes announce. */
   readonly about?: JsonText
-  /** The error: of `failed` and `retrying`, and of `cancelled` if a reason was given. */
+  /** The error: of `failed` and `retrying`, and of `cancelled` if a reason was given or the job expired. */
   readonly error?: ErrorInfo
 }
 
@@ -90,7 +90,7 @@ export function entered(job: JobRecord, now: Time): EventDraft {
     event.attempt = job.attempt
     event.error = job.error
   } else if (job.state === 'cancelled') {
-    if (cancelReason(job.error) !== undefined) event.error = job.error
+    if (isCancelReason(job.error)) event.error = job.error
   } else if (job.state === 'delayed') event.runAt = job.runAt
   return event
 }

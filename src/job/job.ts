@@ -1,6 +1,6 @@
 // job/job.ts: the job record, its states, and the data stored beside it, as readonly data.
 import type { Backoff } from './retry.js'
-import type { JsonText } from './json.js'
+import type { JsonText } from './values/json.js'
 
 /** A length of time in milliseconds. */
 export type Millis = number
@@ -37,6 +37,8 @@ export interface ErrorInfo {
   readonly message: string
   /** The error's stable code, where it has one. */
   readonly code?: string
+  /** Equal for errors of one cause; of an error that was recorded as a job's failure. See `fingerprint.ts`. */
+  readonly fingerprint?: string
   /** The stack, where there was one. */
   readonly stack?: string
   /** The error's `cause`, where it had one. Causes are kept up to 5 deep. */
@@ -44,6 +46,28 @@ export interface ErrorInfo {
   /** The first of an AggregateError's `errors`. With all causes, at most 8. */
   readonly errors?: readonly ErrorInfo[]
 }
+
+/**
+ * How an attempt ended that did not complete its job:
+ *
+ * - `failed`: the handler threw, and the job failed for good.
+ * - `retried`: the handler threw, and the job runs again.
+ * - `snoozed`: the job asked to run again later: `ctx.snooze`, `ctx.sleep`, `job.update({ delay })`.
+ * - `waited`: the job waits for other jobs or for a signal.
+ * - `handed-back`: the worker returned the job, because of a shutdown, or by hand.
+ * - `stalled`: the lease expired.
+ * - `cancelled`: the job was cancelled.
+ * - `ended-elsewhere`: another caller completed or failed the job.
+ */
+export type AttemptEnd =
+  | 'failed'
+  | 'retried'
+  | 'snoozed'
+  | 'waited'
+  | 'handed-back'
+  | 'stalled'
+  | 'cancelled'
+  | 'ended-elsewhere'
 
 /** One failed attempt in a job's history. */
 export interface AttemptError extends ErrorInfo {
@@ -53,6 +77,14 @@ export interface AttemptError extends ErrorInfo {
   readonly attempt: number
   /** When it was recorded, by the store's clock. */
   readonly at: Time
+  /** How the attempt ended; absent if the job was not active, as one that was cancelled while it waited. */
+  readonly outcome?: AttemptEnd
+  /** When the attempt started, by the store's clock. */
+  readonly startedAt?: Time
+  /** The worker that held its lease. */
+  readonly worker?: string
+  /** When the job was to run again, of an attempt that is retried. */
+  readonly runAt?: Time
 }
 
 /** The most attempts of a job whose producer gives no number. */
@@ -101,6 +133,8 @@ export interface Extras {
   readonly webhook?: Webhook
   /** The trace in which it was added, as W3C's `traceparent`. */
   readonly trace?: string
+  /** Texts to find it by; see `tags.ts`. */
+  readonly tags?: readonly string[]
 }
 
 /** A dedup key as a job carries it. */
@@ -155,8 +189,13 @@ export interface JobRecord {
    * lease holder.
    */
   readonly worker: string | undefined
-  /** When it may start; undefined: as soon as it is claimed. */
+  /**
+   * When it may start; undefined: as soon as it is claimed. Of a job that began to wait after it was added, and from its
+   * claim on: since when it could be claimed.
+   */
   readonly runAt: Time | undefined
+  /** When it is cancelled unless it was started before; undefined: never. */
+  readonly expiresAt: Time | undefined
   /** When its lease expires, of an active job. */
   readonly leaseUntil: Time | undefined
   /** When a dependency failed or was cancelled, until upkeep has decided what follows. */
@@ -199,6 +238,8 @@ export interface JobRecord {
   readonly error: ErrorInfo | undefined
   /** Failed attempts, oldest first, the last `ERRORS_KEPT` of them. */
   readonly errors: readonly AttemptError[]
+  /** Attempts that ended without an error: see `history.ts`. Stores do not read it. */
+  readonly history: JsonText | undefined
   /** When it was added. */
   readonly createdAt: Time
   /** When its last attempt started. */
@@ -211,7 +252,7 @@ export interface JobRecord {
  * A job without its payload: without what users and attempts put into it, which can be a megabyte and more. Enough for
  * most rules about time.
  */
-export type JobHeader = Omit<JobRecord, 'data' | 'memo' | 'progress' | 'result' | 'error' | 'errors'>
+export type JobHeader = Omit<JobRecord, 'data' | 'memo' | 'progress' | 'result' | 'error' | 'errors' | 'history'>
 
 /**
  * A job in a refusal because it was moved: its header, and why it was cancelled. Hundreds may be refused at once, as
@@ -270,6 +311,10 @@ export interface StepResult {
   readonly name: string
   /** What it returned, as JSON. */
   readonly result: JsonText | undefined
+  /** How long it ran, as its worker measured it. */
+  readonly ran?: Millis
+  /** When it ended, by the store's clock; a store returns it where `ran` was given, and ignores it in a note. */
+  readonly endedAt?: Time
 }
 
 /** How many lines of its log a job keeps; the oldest are dropped first. */

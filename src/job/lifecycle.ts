@@ -1,27 +1,19 @@
 // job/lifecycle.ts: every rule about how a job may change. Pure: no clock, no ids, no I/O.
 import { create, move, NOTHING } from './change.js'
 import type { Change, Insert, Move, MoveFields, NewEdge, NewJob, Note, When } from './change.js'
-import type {
-  Edge,
-  EdgePolicy,
-  ErrorInfo,
-  FailurePolicy,
-  JobHeader,
-  JobRecord,
-  JobState,
-  Millis,
-  StepResult,
-  Time,
-} from './job.js'
+import type { Edge, ErrorInfo, JobHeader, JobRecord, JobState, Millis, StepResult, Time } from './job.js'
+import { withFingerprint } from './errors/fingerprint.js'
 import { isFinished, jobStates, unfinishedStates } from './job.js'
-import type { JsonText } from './json.js'
+import type { NewHold } from './holds.js'
+import type { JsonText } from './values/json.js'
+import { dependencyBroke } from './dependencies.js'
 import { backlogStates } from './limits.js'
-import { end, HELD, isContinuation, leaseExpired, removeAndRelease } from './moves.js'
+import { end, HELD, holding, leaseExpired, removeAndRelease } from './moves.js'
 import { copyOf } from './record.js'
 import { retire } from './retention.js'
 import type { PlainJob } from './retention.js'
-import { SCHEDULE, holdsOverlapKey, rescheduled, firingOf, writeProgress } from './schedule.js'
-import type { RefusedRuns } from './schedule.js'
+import { SCHEDULE, holdsOverlapKey, rescheduled, firingOf, readSpec, writeProgress } from './schedules/schedule.js'
+import type { RefusedRuns, RunSpec } from './schedules/schedule.js'
 import { SIGNAL, signalDue } from './signals.js'
 
 // How a job begins is a rule as well; it is written in change.ts, because the rules of deliveries and signals need it.
@@ -58,6 +50,8 @@ export type Outcome =
       readonly also: readonly Change[]
       readonly signal?: true
     }
+  /** The handler asked that no such job starts for a time, its own included. */
+  | { readonly kind: 'held'; readonly hold: NewHold }
   /** A shutdown ended it, or the job was prefetched and never started. */
   | { readonly kind: 'interrupted' }
 
@@ -150,21 +144,52 @@ export function mayLeaseAhead(job: Pick<JobRecord, 'attempts' | 'stalls'>): bool
   return job.attempts > 1 && job.stalls === 0
 }
 
+/**
+ * When a job expires unless it is started before; undefined: never. A job that was claimed counts as started until its
+ * attempt is given back; one that slept or waited in its handler has begun its work, and no longer expires.
+ */
+function expiryOf({ attempt, expiresAt }: Pick<JobRecord, 'attempt' | 'expiresAt'>): Time | undefined {
+  return attempt > 0 ? undefined : expiresAt
+}
+
+/** Whether a job that is not active has expired: it is never claimed. */
+export function hasExpired(job: Pick<JobRecord, 'attempt' | 'expiresAt'>, now: Time): boolean {
+  const at = expiryOf(job)
+  return at !== undefined && at <= now
+}
+
+/** The error of a job that expired. */
+const EXPIRED: ErrorInfo = Object.freeze({
+  name: 'MillraceError',
+  code: 'JOB_EXPIRED',
+  message: 'The job was not started before it expired.',
+})
+
 /** When a job is next due, derived from its other times; undefined when nothing happens to it by time alone. */
 export function dueAt(job: JobRecord): Time | undefined {
   switch (job.state) {
     case 'delayed':
-      return job.runAt
+      return earliest(job.runAt, expiryOf(job))
     case 'active':
       return job.leaseUntil
     case 'waiting-children':
-      return job.brokenAt
+      return earliest(job.brokenAt, expiryOf(job))
     case 'waiting':
-      return undefined
+      return expiryOf(job)
     default:
-      if (job.stale || job.staleAt === undefined) return job.deleteAt
-      return job.deleteAt === undefined ? job.staleAt : Math.min(job.staleAt, job.deleteAt)
+      if (job.stale) return job.deleteAt
+      return earliest(job.staleAt, job.deleteAt)
   }
+}
+
+function earliest(a: Time | undefined, b: Time | undefined): Time | undefined {
+  if (a === undefined) return b
+  return b === undefined ? a : Math.min(a, b)
+}
+
+/** Has a job no longer expire, if it would: its handler has begun its work. */
+function unexpiring({ expiresAt }: JobRecord): Pick<MoveFields, 'expires'> | undefined {
+  return expiresAt === undefined ? undefined : { expires: null }
 }
 
 /**
@@ -183,18 +208,20 @@ export function settle(job: JobRecord, outcome: Outcome): Change[] {
     case 'threw':
       if (outcome.retryable && job.attempt < job.attempts) {
         const run = { in: outcome.retryIn }
-        return [delayUntil(job, { held: true, why: 'retrying', set: { run, error: outcome.error } })]
+        return [delayUntil(job, { held: true, why: 'retrying', set: { run, error: withFingerprint(outcome.error) } })]
       }
-      return end(job, 'failed', { error: outcome.error }, HELD)
+      return end(job, 'failed', { error: withFingerprint(outcome.error) }, HELD)
     case 'snoozed': {
       const run = typeof outcome.for === 'number' ? { in: outcome.for } : outcome.for
-      const snooze = delayUntil(job, { held: true, set: { run, attempt: job.attempt - 1 } })
+      const snooze = delayUntil(job, { held: true, set: { run, attempt: job.attempt - 1, ...unexpiring(job) } })
       return outcome.steps === undefined ? [snooze] : [note(job, { steps: outcome.steps }), snooze]
     }
     case 'waits': {
-      const set = { attempt: job.attempt - 1 }
+      const set = { attempt: job.attempt - 1, ...unexpiring(job) }
       return [...outcome.also, { ...move(job, 'waiting-children', { held: true, set }), waitsFor: outcome.for }]
     }
+    case 'held': // in its old place, where the hold keeps it
+      return [move(job, 'waiting', { held: true, set: { attempt: job.attempt - 1 } }), holding(job.queue, outcome.hold)]
     case 'interrupted': // a shutdown is not the job's fault: the job gets the attempt back
       return [move(job, 'waiting', { held: true, set: { attempt: job.attempt - 1 } })]
   }
@@ -232,7 +259,7 @@ export function complete(job: JobRecord, { result, also, continuation }: Returne
 export function fail(job: JobRecord, error: ErrorInfo): Decision {
   if (isFinished(job.state)) return { denied: `is ${job.state}; only an unfinished job can be failed` }
   if (job.kind === SCHEDULE) return NO_JOB
-  return end(job, 'failed', { error }, { closesBroken: job.brokenAt !== undefined })
+  return end(job, 'failed', { error: withFingerprint(error) }, { closesBroken: job.brokenAt !== undefined })
 }
 
 /**
@@ -250,6 +277,7 @@ export function lock(job: JobRecord, held: boolean): Note {
 export function due(job: JobRecord | PlainJob, now: Time, edges: readonly Edge[] = [], owned = true): Change[] {
   if (job.dueAt === undefined || job.dueAt > now) return []
   if (job.kind === SIGNAL) return signalDue(job, owned)
+  if (job.state !== 'active' && !isFinished(job.state) && hasExpired(job, now)) return expire(job)
   switch (job.state) {
     case 'delayed':
       return job.kind === SCHEDULE ? fireSchedule(job, now) : [move(job, 'waiting', { place: 'new' })]
@@ -270,12 +298,38 @@ export function due(job: JobRecord | PlainJob, now: Time, edges: readonly Edge[]
  * its fence. If the store refuses the group because of its runs, the caller sends one without those that were
  * `refused`: only its end stops a schedule.
  */
-export function fireSchedule(job: JobRecord, now: Time, refused?: RefusedRuns): Change[] {
-  const { runs, next, progress } = firingOf(job, now, refused)
-  const inserts = runs.map((run) => create({ ...run, edges: [] }))
+export function fireSchedule(
+  job: JobRecord,
+  now: Time,
+  refused?: RefusedRuns,
+  unfinished?: readonly JobRecord[],
+): Change[] {
+  const { runs, cancels, after, missed, next, progress } = firingOf(job, now, refused, unfinished)
+  const { key, run: pattern } = readSpec(job)
+  const before = cancels.flatMap((run) => endOf(run, `Schedule '${key}' made its next run, with overlap: 'cancel'.`))
+  const added = [...before, ...runs.map((run) => insertRun(run, after))]
   const result = writeProgress(progress)
-  if (next === undefined) return end(job, 'completed', { result }, { next: inserts })
-  return [move(job, 'delayed', { set: { run: { at: next }, result } }), ...inserts]
+  const moves =
+    next === undefined
+      ? end(job, 'completed', { result }, { next: added })
+      : [move(job, 'delayed', { set: { run: { at: next }, result } }), ...added]
+  if (missed === undefined) return moves
+  const { at: scheduledAt, ...rest } = missed
+  const about = JSON.stringify({ name: pattern.name, key, scheduledAt, ...rest })
+  const event = { type: 'schedule-missed', about } as const
+  return [{ kind: 'note', id: job.id, fence: job.fence, held: false, events: [event] }, ...moves]
+}
+
+/** The insert of a run of a schedule, which waits until these chains have ended, in whatever way. */
+export function insertRun(run: RunSpec, after: readonly string[]): Insert {
+  const insert = create({ ...run, edges: after.map((on) => ({ on, policy: 'ignore' })) })
+  return run.run === undefined ? insert : waitingIfDue(insert)
+}
+
+/** Cancels an unfinished job for a reason. */
+function endOf(job: JobRecord, reason: string): readonly Change[] {
+  const decision = cancel(job, reason)
+  return isDenied(decision) ? [] : decision
 }
 
 /** Changes an existing schedule to the new definition, for times to come; the same definition changes nothing. */
@@ -285,52 +339,6 @@ export function reschedule(job: JobRecord, by: NewJob, now: Time): Decision {
   if (changed.next === undefined) return { denied: 'has no time left to run at: its end is over' }
   const set = { data: by.data ?? null, result: writeProgress(changed.progress), run: { at: changed.next } }
   return changed.ended ? end(job, 'completed', set) : [move(job, 'delayed', { set })]
-}
-
-function dependencyBroke(job: JobHeader, edges: readonly Edge[]): Change[] {
-  const broken = edges.filter((edge) => edge.state === 'broken')
-  // Cancelling the unneeded chains breaks their own edges, and this is decided again with the last of them.
-  if (broken.length === 0 || chainsToCancel(edges).length > 0) return []
-  if (broken.some((edge) => onFailure(edge.policy) === 'remove')) {
-    if (!isContinuation(job)) return removeAndRelease(job)
-    // Removed together with its chain, which would otherwise seem to have ended well without it.
-    return end(job, 'cancelled', { deleteIn: 0 }, { closesBroken: true })
-  }
-  const fatal = broken.find((edge) => onFailure(edge.policy) === 'fail')
-  if (fatal === undefined) return [move(job, 'waiting-children', { closesBroken: true })]
-  const error: ErrorInfo = {
-    name: 'MillraceError',
-    code: 'DEPENDENCY_FAILED',
-    message: `Job ${fatal.chain}, which this one waits for, failed or was cancelled.`,
-  }
-  return end(job, 'failed', { error }, { closesBroken: true })
-}
-
-/** What to do when the dependency fails. */
-function onFailure(policy: EdgePolicy): FailurePolicy {
-  return (goesWithAll(policy) ? policy.slice(0, -'-all'.length) : policy) as FailurePolicy
-}
-
-/** Whether a job continues without a dependency that failed or was cancelled. */
-export function ignoresFailure(policy: EdgePolicy): boolean {
-  return onFailure(policy) === 'ignore'
-}
-
-function goesWithAll(policy: EdgePolicy): boolean {
-  return policy.endsWith('-all')
-}
-
-/**
- * The chains to cancel before deciding on a job that fails, or is removed, together with everything behind its `-all`
- * edges.
- */
-export function chainsToCancel(edges: readonly Edge[]): readonly string[] {
-  const ends = edges.some(
-    ({ state, policy }) => state === 'broken' && goesWithAll(policy) && onFailure(policy) !== 'ignore',
-  )
-  return ends
-    ? edges.filter(({ state, policy }) => state === 'open' && goesWithAll(policy)).map(({ chain }) => chain)
-    : []
 }
 
 /** Cancels any unfinished job, at once and only once, with the reason if one is given. A finished job stays as it is. */
@@ -353,6 +361,16 @@ export function drop(job: JobHeader): Change[] {
   return end(job, 'cancelled', { error: droppedFrom(job.group) }, { closesBroken: job.brokenAt !== undefined })
 }
 
+/** Cancels a job that was not started in time. */
+function expire(job: JobHeader): Change[] {
+  return end(job, 'cancelled', { error: EXPIRED }, { closesBroken: job.brokenAt !== undefined })
+}
+
+/** Whether the error of a cancelled job is the reason why it was cancelled; else it is that of an earlier attempt. */
+export function isCancelReason(error: ErrorInfo | undefined): boolean {
+  return cancelReason(error) !== undefined || error?.code === EXPIRED.code
+}
+
 /** The error of a job that was dropped from its group. */
 export function droppedFrom(group: string | undefined): ErrorInfo {
   return {
@@ -372,7 +390,8 @@ export function retry(job: JobRecord, after: Millis = 0): Decision {
     return { denied: `is ${job.state}; only a failed or cancelled job can be retried` }
   }
   const run = after > 0 ? { in: after } : null
-  const set = { attempt: 0, stalls: 0, error: null, run }
+  // Started over by hand: the caller wants the job to run.
+  const set = { attempt: 0, stalls: 0, error: null, run, ...unexpiring(job) }
   return [{ ...move(job, 'waiting-children', { place: 'new', set }), reopens: true }]
 }
 
@@ -419,13 +438,14 @@ export function remove(job: JobHeader): Decision {
 }
 
 /**
- * Gives an existing job that has not started the data, priority and time of a newer one with the same dedup key; one
- * that has started stays as it is.
+ * Gives an existing job that has not started the data, priority, time and expiry of a newer one with the same dedup
+ * key; one that has started stays as it is.
  */
 export function replace(standing: JobRecord, by: NewJob): Decision {
   if (standing.attempt > 0 || standing.state === 'active' || isFinished(standing.state)) return []
-  const set = { data: by.data ?? null, priority: by.priority }
-  const { run } = by
+  const { run, expires } = by
+  const expiry = expires === undefined ? unexpiring(standing) : { expires }
+  const set = { data: by.data ?? null, priority: by.priority, ...expiry }
   if (standing.state === 'waiting-children') {
     return [move(standing, 'waiting-children', { set: { ...set, run: run ?? null } })]
   }

@@ -1,6 +1,8 @@
 // job/limits.ts: what the limits of a queue mean: pauses, concurrency, rates, backlogs, and the fair order of groups.
+import { holdsIn } from './holds.js'
+import type { Holds, StoredHolds } from './holds.js'
 import type { JobState, Millis, Time } from './job.js'
-import type { JsonText } from './json.js'
+import type { JsonText } from './values/json.js'
 
 /** What is paused in a queue. */
 export interface PauseCell {
@@ -8,6 +10,8 @@ export interface PauseCell {
   readonly all: boolean
   /** Single names. */
   readonly names: readonly string[]
+  /** Holds, which end by themselves; absent: none. */
+  readonly holds?: StoredHolds
 }
 
 /** At most `max` claims in any stretch of `per` milliseconds. */
@@ -71,6 +75,8 @@ export interface Bounds {
   readonly paused: boolean
   /** Paused names: claims skip them. */
   readonly pausedNames: ReadonlySet<string>
+  /** Holds, some of which may be over; undefined: none. */
+  readonly holds: Holds | undefined
   /** Maximum number of leases at a time. */
   readonly limit: number
   /** Maximum number of leases at a time, by name. */
@@ -144,6 +150,7 @@ export function boundsOf(pause: JsonText | undefined, limit: JsonText | undefine
   return {
     paused: paused.all === true,
     pausedNames: new Set(Array.isArray(paused.names) ? paused.names : []),
+    holds: holdsIn(paused.holds),
     limit: whole.concurrency ?? Infinity,
     limitedNames,
     rate: whole.rate,

@@ -1,6 +1,6 @@
 // job/memo.ts: a job's memo: the state of its phases, and the deliveries of its end to a webhook.
 import type { ErrorInfo, FinishedState, JobRecord, Time } from './job.js'
-import type { JsonText } from './json.js'
+import type { JsonText } from './values/json.js'
 
 /** The status of a phase. */
 export type PhaseStatus = 'pending' | 'active' | 'completed' | 'failed' | 'cancelled'
@@ -18,6 +18,10 @@ export interface PhaseState {
   readonly failures?: number
   /** How often the job had stalled when the phase started; absent: never. */
   readonly stalls?: number
+  /** When it started, by the store's clock as its worker knows it; absent before that. */
+  readonly startedAt?: Time
+  /** When it ended, by the same clock; absent before that, and of a phase that ended with its job. */
+  readonly endedAt?: Time
 }
 
 /** One attempt to deliver to a webhook. */
@@ -88,13 +92,15 @@ export function writeMemo({ phases, ...rest }: Memo): JsonText {
 }
 
 /** Encodes the fields of a phase besides its status, each with a comma before it. */
-function moreOf({ progress, result, error, failures, stalls }: PhaseState): string {
+function moreOf({ progress, result, error, failures, stalls, startedAt, endedAt }: PhaseState): string {
   let text = ''
   if (progress !== undefined) text += `,"progress":${JSON.stringify(progress)}`
   if (result !== undefined) text += `,"result":${JSON.stringify(result)}`
   if (error !== undefined) text += `,"error":${JSON.stringify(error)}`
   if (failures !== undefined) text += `,"failures":${failures}`
   if (stalls !== undefined) text += `,"stalls":${stalls}`
+  if (startedAt !== undefined) text += `,"startedAt":${startedAt}`
+  if (endedAt !== undefined) text += `,"endedAt":${endedAt}`
   return text
 }
 

@@ -1,6 +1,9 @@
 // job/moves.ts: the changes that the rules of `lifecycle.ts` return: a move, an end, a release, the end of a lost lease.
 import { move } from './change.js'
-import type { Change, MoveFields, Release } from './change.js'
+import type { Change, MoveFields, Put, Release } from './change.js'
+import { withFingerprint } from './errors/fingerprint.js'
+import { pauseKey } from './holds.js'
+import type { NewHold } from './holds.js'
 import type { ErrorInfo, FinishedState, JobHeader, Keep, Millis } from './job.js'
 import { isFinished } from './job.js'
 import { deliveryOfEnd } from './webhooks.js'
@@ -72,6 +75,11 @@ function keeping(set: MoveFields, keep: Keep): MoveFields {
   }
 }
 
+/** Adds a hold to a queue. */
+export function holding(queue: string, hold: NewHold): Put {
+  return { kind: 'put', key: pauseKey(queue), value: undefined, version: 0, events: [], hold }
+}
+
 /** Removes a job; its dependents learn that it will not end well. */
 export function removeAndRelease(job: JobHeader): Change[] {
   return isFinished(job.state) ? [move(job, 'removed')] : [move(job, 'removed'), release(job, 'cancelled')]
@@ -101,7 +109,8 @@ export function orphaned(job: JobHeader, recovery: Recovery): Change[] {
   const died = `Worker ${job.worker}, which held it, has died`
   if (recovery === 'retry') return stalled(job, undefined, died)
   const message = `${died} in attempt ${job.attempt} of ${job.attempts}.`
-  return end(job, 'failed', { error: { name: 'MillraceError', code: 'WORKER_DIED', message }, stalls: job.stalls + 1 })
+  const error = withFingerprint({ name: 'MillraceError', code: 'WORKER_DIED', message })
+  return end(job, 'failed', { error, stalls: job.stalls + 1 })
 }
 
 /** Grants another attempt, if there is one left; a prefetched job gets its attempt back. */
@@ -114,7 +123,7 @@ function stalled(job: JobHeader, reaps: true | undefined, why: string): Change[]
     code: 'JOB_EXHAUSTED',
     message: `${why} in attempt ${job.attempt} of ${job.attempts}: exhausted.`,
   }
-  return end(job, 'failed', { error, stalls }, reaps && { reaps })
+  return end(job, 'failed', { error: withFingerprint(error), stalls }, reaps && { reaps })
 }
 
 /** How a group ends an attempt at a job without success. */

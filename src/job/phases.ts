@@ -1,13 +1,13 @@
 // job/phases.ts: the phases of a job: their state in its memo, and how users see it.
-import { withoutStack } from './failure.js'
-import type { ErrorInfo, JobRecord } from './job.js'
+import { withoutStack } from './errors/failure.js'
+import type { ErrorInfo, JobRecord, Time } from './job.js'
 import { isFinished } from './job.js'
-import { decodeJson } from './json.js'
-import type { JsonText } from './json.js'
+import { decodeJson } from './values/json.js'
+import type { JsonText } from './values/json.js'
 import { memoOf, writeMemo } from './memo.js'
 import type { PhaseState, PhaseStatus } from './memo.js'
-import { checkName } from './names.js'
-import { invalid } from './options.js'
+import { checkName } from './values/names.js'
+import { invalid } from './values/options.js'
 
 /** The state of each phase, all of them in order. */
 export type Phases = Readonly<Record<string, PhaseState>>
@@ -22,6 +22,10 @@ export interface JobPhase<Result = unknown> {
   readonly result?: Result
   /** Its last error, where it failed and has not started again. */
   readonly error?: ErrorInfo
+  /** When it last started: the store's clock, as the worker knows it. */
+  readonly startedAt?: Time
+  /** When it ended, by the same clock. */
+  readonly endedAt?: Time
 }
 
 /** The phases of a job by name: the declared ones with their results, or any. */
@@ -65,13 +69,17 @@ export function resumed(job: Pick<JobRecord, 'memo' | 'attempt' | 'stalls'>, nam
   )
 }
 
-/** Starts a phase; `stalls` is how often the job has stalled. */
-export function begun(phases: Phases, name: string, stalls: number): Phases {
+/** Starts a phase; `stalls` is how often the job has stalled, and `at` when it starts, if that is known. */
+export function begun(phases: Phases, name: string, stalls: number, at?: Time): Phases {
   const { failures } = phases[name]!
-  if (failures === undefined && stalls === 0) return { ...phases, [name]: ACTIVE }
   return {
     ...phases,
-    [name]: { status: 'active', ...(failures !== undefined && { failures }), ...(stalls > 0 && { stalls }) },
+    [name]: {
+      status: 'active',
+      ...(failures !== undefined && { failures }),
+      ...(stalls > 0 && { stalls }),
+      ...(at !== undefined && { startedAt: at }),
+    },
   }
 }
 
@@ -81,12 +89,13 @@ export function progressed(phases: Phases, name: string, progress: number): Phas
 }
 
 /** Completes a phase. Not written for the last one: its end and its result are those of the job. */
-export function completed(phases: Phases, name: string, result: JsonText | undefined): Phases {
-  return { ...phases, [name]: result === undefined ? COMPLETED : { status: 'completed', result } }
+export function completed(phases: Phases, name: string, result: JsonText | undefined, at?: Time): Phases {
+  const times = timesOf(phases[name]!, at)
+  return { ...phases, [name]: { status: 'completed', ...(result !== undefined && { result }), ...times } }
 }
 
 /** Fails a phase. */
-export function failed(phases: Phases, name: string, error: ErrorInfo): Phases {
+export function failed(phases: Phases, name: string, error: ErrorInfo, at?: Time): Phases {
   const { progress, failures = 0 } = phases[name]!
   return {
     ...phases,
@@ -95,8 +104,14 @@ export function failed(phases: Phases, name: string, error: ErrorInfo): Phases {
       ...(progress !== undefined && { progress }),
       error: withoutStack(error),
       failures: failures + 1,
+      ...timesOf(phases[name]!, at),
     },
   }
+}
+
+/** The times of a phase that ends. */
+function timesOf({ startedAt }: PhaseState, endedAt: Time | undefined): Pick<PhaseState, 'startedAt' | 'endedAt'> {
+  return { ...(startedAt !== undefined && { startedAt }), ...(endedAt !== undefined && { endedAt }) }
 }
 
 /** Marks a phase as cancelled that did not complete although the job is completed. */
@@ -150,11 +165,19 @@ function shown(job: JobRecord, phase: PhaseState, last: boolean): JobPhase {
   const status = statusIn(job, phase.status, last)
   const result = last && job.state === 'completed' ? job.result : phase.result
   const error = status === 'failed' ? (phase.error ?? (job.error && withoutStack(job.error))) : phase.error
+  // A phase that ended with its job has that end; and no phase ends after its job, whatever its worker's clock showed.
+  const { startedAt, endedAt = isFinished(job.state) ? job.finishedAt : undefined } = phase
+  const within = (at: Time): Time => Math.min(at, job.finishedAt ?? at)
+  const times =
+    startedAt === undefined || status === 'pending'
+      ? undefined
+      : { startedAt: within(startedAt), ...(endedAt !== undefined && { endedAt: within(endedAt) }) }
   return {
     status,
     progress: status === 'completed' ? 100 : (phase.progress ?? 0),
     ...(status === 'completed' && result !== undefined && { result: decodeJson(result) }),
     ...(error !== undefined && { error }),
+    ...times,
   }
 }
 
@@ -167,5 +190,3 @@ function statusIn({ state, worker }: JobRecord, status: PhaseStatus, last: boole
 }
 
 const PENDING: PhaseState = Object.freeze({ status: 'pending' })
-const ACTIVE: PhaseState = Object.freeze({ status: 'active' })
-const COMPLETED: PhaseState = Object.freeze({ status: 'completed' })

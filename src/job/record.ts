@@ -2,6 +2,52 @@
 // JavaScript engine.
 import type { JobHeader, JobRecord, MovedJob } from './job.js'
 
+/** All fields of a record, in the order of `copyOf`; a field that is missing here is a type error. */
+export const recordFields: { readonly [Field in keyof JobRecord]-?: true } = {
+  id: true,
+  kind: true,
+  queue: true,
+  name: true,
+  version: true,
+  data: true,
+  state: true,
+  priority: true,
+  ord: true,
+  fence: true,
+  attempt: true,
+  attempts: true,
+  backoff: true,
+  timeout: true,
+  worker: true,
+  runAt: true,
+  expiresAt: true,
+  leaseUntil: true,
+  brokenAt: true,
+  staleAt: true,
+  stale: true,
+  deleteAt: true,
+  dueAt: true,
+  chainId: true,
+  chainIndex: true,
+  parentId: true,
+  group: true,
+  pending: true,
+  stalls: true,
+  ahead: true,
+  dedup: true,
+  keep: true,
+  extras: true,
+  memo: true,
+  progress: true,
+  result: true,
+  error: true,
+  errors: true,
+  history: true,
+  createdAt: true,
+  startedAt: true,
+  finishedAt: true,
+}
+
 /** A writable record: one of the store's own, or one that no caller has received yet. */
 export type Draft = { -readonly [Key in keyof JobRecord]: JobRecord[Key] }
 
@@ -27,6 +73,7 @@ export function copyOf(job: JobRecord): Draft {
     timeout: job.timeout,
     worker: job.worker,
     runAt: job.runAt,
+    expiresAt: job.expiresAt,
     leaseUntil: job.leaseUntil,
     brokenAt: job.brokenAt,
     staleAt: job.staleAt,
@@ -48,6 +95,7 @@ export function copyOf(job: JobRecord): Draft {
     result: job.result,
     error: job.error,
     errors: job.errors,
+    history: job.history,
     createdAt: job.createdAt,
     startedAt: job.startedAt,
     finishedAt: job.finishedAt,
@@ -63,6 +111,7 @@ export function headerOf(job: JobRecord): JobHeader {
     result: _result,
     error: _error,
     errors: _errors,
+    history: _history,
     ...header
   } = job
   return header
@@ -84,6 +133,7 @@ export function overwrite(target: Draft, job: JobRecord): void {
   target.attempt = job.attempt
   target.worker = job.worker
   target.runAt = job.runAt
+  target.expiresAt = job.expiresAt
   target.leaseUntil = job.leaseUntil
   target.brokenAt = job.brokenAt
   target.staleAt = job.staleAt
@@ -98,6 +148,7 @@ export function overwrite(target: Draft, job: JobRecord): void {
   target.result = job.result
   target.error = job.error
   target.errors = job.errors
+  target.history = job.history
   target.startedAt = job.startedAt
   target.finishedAt = job.finishedAt
 }

@@ -1,9 +1,9 @@
 // job/retry.ts: how long a failed attempt waits before the next one.
 
-import type { Duration, Millis } from './duration.js'
-import { MAX_DURATION, parseDuration } from './duration.js'
-import { MillraceError, quote } from './errors.js'
-import { checkName, nearest, refuseUnknown } from './names.js'
+import type { Duration, Millis } from './values/duration.js'
+import { MAX_DURATION, parseDuration } from './values/duration.js'
+import { MillraceError, quote } from './errors/errors.js'
+import { checkName, nearest, refuseUnknown } from './values/names.js'
 
 /** A backoff, with its times of type `Time`. */
 type BackoffOf<Time> =

@@ -4,7 +4,7 @@ import { create, move, NOTHING, OWN_ROW } from './change.js'
 import type { Change, Insert } from './change.js'
 import { isFinished } from './job.js'
 import type { ErrorInfo, JobRecord, Millis, Time } from './job.js'
-import type { JsonText } from './json.js'
+import type { JsonText } from './values/json.js'
 import { end, removeAndRelease } from './moves.js'
 
 /**

@@ -1,13 +1,13 @@
 // job/webhooks.ts: the delivery of a job's end to a webhook, as a job of its own, and its record in the memo. Pure.
 import { create, move, OWN_ROW } from './change.js'
 import type { Change, Insert, Move, MoveFields, Note, NoteEvent } from './change.js'
-import { withoutStack } from './failure.js'
+import { withoutStack } from './errors/failure.js'
 import type { ErrorInfo, FinishedState, JobHeader, JobRecord, KeepByState, Millis, Time } from './job.js'
 import { isFinished } from './job.js'
-import type { JsonText } from './json.js'
+import type { JsonText } from './values/json.js'
 import { memoOf, writeMemo } from './memo.js'
 import type { DeliveryEntry, Memo, Redelivery } from './memo.js'
-import { MAX_NAME_LENGTH } from './names.js'
+import { MAX_NAME_LENGTH } from './values/names.js'
 import type { Backoff } from './retry.js'
 
 /** The queue of deliveries; a delivery is named after the queue of the job that has ended. */

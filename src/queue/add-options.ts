@@ -1,13 +1,14 @@
 // queue/add-options.ts: the options of `add`, checked and parsed into the terms of the lifecycle.
 import type { NewEdge, When } from '../job/change.js'
-import { parseDuration } from '../job/duration.js'
-import type { Duration } from '../job/duration.js'
-import { MillraceError, quote } from '../job/errors.js'
+import { parseDuration } from '../job/values/duration.js'
+import type { Duration } from '../job/values/duration.js'
+import { MillraceError, quote } from '../job/errors/errors.js'
 import { DEFAULT_ATTEMPTS, failurePolicies } from '../job/job.js'
-import type { Dedup, FailurePolicy, FinishedState, Keep, KeepByState, Millis } from '../job/job.js'
-import { checkName, checkOwnId, refuseUnknown } from '../job/names.js'
-import { flag, invalid, isObject, mustBe, oneOf, positive, whole } from '../job/options.js'
-import type { ScheduleTimes } from '../job/schedule-times.js'
+import type { Dedup, FailurePolicy, FinishedState, Keep, KeepByState, Millis, Time } from '../job/job.js'
+import { checkName, checkOwnId, refuseUnknown } from '../job/values/names.js'
+import { flag, invalid, isObject, mustBe, oneOf, positive, whole } from '../job/values/options.js'
+import { checkTags } from '../job/values/tags.js'
+import type { ScheduleTimes } from '../job/schedules/schedule-times.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions } from '../job/retry.js'
 
@@ -30,6 +31,11 @@ export interface JobDefaults {
   readonly backoff?: BackoffOptions | Duration
   /** How long a handler may run before its signal aborts. Default: no limit. */
   readonly timeout?: Duration
+  /**
+   * Cancel the job with the error `JOB_EXPIRED` if it was not started this long after the add. Default: wait as long as
+   * it takes.
+   */
+  readonly expires?: Duration
   /** Jobs of a lower priority number run first. Default 0. */
   readonly priority?: number
   /** Run the newest job first within its priority, before all jobs that are not `lifo`. Default false. */
@@ -51,6 +57,7 @@ export const defaultOptionNames = [
   'attempts',
   'backoff',
   'timeout',
+  'expires',
   'priority',
   'lifo',
   'removeOnComplete',
@@ -107,7 +114,7 @@ export interface JobWebhookOptions {
 }
 
 /** Options of `add`. */
-export interface AddOptions extends JobDefaults {
+export interface AddOptions extends Omit<JobDefaults, 'expires'> {
   /**
    * The job's id, 1 to 255 printable characters; a second add with the same id returns the existing job. Default: a new
    * UUIDv7.
@@ -117,6 +124,11 @@ export interface AddOptions extends JobDefaults {
   readonly delay?: Duration
   /** Run at this time: a date or milliseconds since 1970. Default: none. */
   readonly runAt?: Date | number
+  /**
+   * Cancel the job with the error `JOB_EXPIRED` if it was not started this long after the add, or by this date. Default:
+   * wait as long as it takes.
+   */
+  readonly expires?: Duration | Date
   /** Deduplication: at most one job per key. Default: none. */
   readonly dedup?: DedupOptions
   /**
@@ -125,6 +137,11 @@ export interface AddOptions extends JobDefaults {
    * added.
    */
   readonly group?: string
+  /**
+   * Texts to find the job by, such as `['user:7', 'import']`: at most 10 different ones of at most 64 characters. Default:
+   * none.
+   */
+  readonly tags?: readonly string[]
   /** Jobs whose chains must complete first. Default: none. */
   readonly after?: Dependency | readonly Dependency[]
   /** What the failure of a dependency means, where `after` does not specify it. Default `fail`. */
@@ -145,6 +162,7 @@ const addOptionNames = [
   'runAt',
   'dedup',
   'group',
+  'tags',
   'after',
   'onChildFailure',
   'webhook',
@@ -160,7 +178,9 @@ export interface ParsedOptions {
   readonly backoff: Backoff | undefined
   readonly timeout: Millis | undefined
   readonly run: When | undefined
+  readonly expires: When | undefined
   readonly group: string | undefined
+  readonly tags: readonly string[] | undefined
   readonly dedup: Dedup | undefined
   readonly mode: 'keep' | 'replace' | 'reject'
   readonly keep: KeepByState | undefined
@@ -172,6 +192,9 @@ const NO_EDGES: readonly NewEdge[] = []
 /** Throws if a default is invalid for every job. */
 export function checkDefaults(defaults: JobDefaults, where: string): void {
   parseOptions({ ...pick(defaults) }, where, '', '', undefined)
+  if ((defaults.expires as unknown) instanceof Date) {
+    throw invalid(`${where}: expires must be a duration, which counts from each add; only a single add takes a date.`)
+  }
 }
 
 function pick(defaults: JobDefaults): JobDefaults {
@@ -211,7 +234,9 @@ export function parseOptions(
     backoff: backoff === undefined ? undefined : parseBackoff(backoff, `${where}: backoff`),
     timeout: timeout === undefined ? undefined : positive(timeout, `${where}: timeout`),
     run: parseWhen(options, where),
+    expires: options.expires === undefined ? undefined : parseExpires(options.expires, `${where}: expires`),
     group: parseGroup(options, where),
+    tags: options.tags === undefined ? undefined : checkTags(options.tags, `${where}: tags`),
     dedup: options.dedup === undefined ? undefined : parseDedup(options.dedup, where, queue, name),
     mode: options.dedup?.mode ?? 'keep',
     keep: parseKeep(options, where, retention),
@@ -236,6 +261,41 @@ export function parseWhen(options: { delay?: Duration; runAt?: Date | number }, 
     )
   }
   return { at: Math.ceil(at) }
+}
+
+/** Numbers from here on are dates and no durations: milliseconds since 1970, from 1973 on. */
+const FIRST_DATE = 1e11
+
+/** When a job expires. Whether a date is still ahead is checked with each add: see `checkExpires`. */
+function parseExpires(expires: Duration | Date, field: string): When {
+  if (!(expires instanceof Date)) {
+    if (typeof expires === 'number' && expires >= FIRST_DATE) {
+      throw invalid(`${field}: a number is a duration in milliseconds, and ${expires} looks like a date; give a Date.`)
+    }
+    return { in: positive(expires, field) }
+  }
+  if (Number.isNaN(expires.getTime())) throw new MillraceError('INVALID_DATE', `${field} must be a valid Date.`)
+  return { at: expires.getTime() }
+}
+
+/** Throws for a job that expires in the past, or before it may start. */
+export function checkExpires(
+  { expires, run }: { readonly expires?: When | undefined; readonly run: When | undefined },
+  now: Time,
+  where: string,
+): void {
+  if (expires === undefined) return
+  const at = 'at' in expires ? expires.at : now + expires.in
+  if (at <= now) {
+    const message = `${where}: expires is in the past (${new Date(at).toISOString()}), so the job would never run. Give a later date, or a duration.`
+    throw new MillraceError('INVALID_DATE', message)
+  }
+  if (run === undefined) return
+  const starts = 'at' in run ? run.at : now + run.in
+  if (at > starts) return
+  throw invalid(
+    `${where}: the job would expire (${new Date(at).toISOString()}) before it may start (${new Date(starts).toISOString()}). Give a later expires, or an earlier delay or runAt.`,
+  )
 }
 
 function parseGroup({ group, lifo }: AddOptions, where: string): string | undefined {

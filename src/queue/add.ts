@@ -1,12 +1,12 @@
 // queue/add.ts: turns a call of `add` into an insert, and the store's verdict into a job handle.
 import { createRecord, givenOrder } from '../job/apply.js'
 import type { Insert, NewEdge, NewJob } from '../job/change.js'
-import { MillraceError } from '../job/errors.js'
+import { MillraceError } from '../job/errors/errors.js'
 import type { Extras, JobRecord, KeepByState, Millis, Webhook } from '../job/job.js'
-import type { JsonText } from '../job/json.js'
+import type { JsonText } from '../job/values/json.js'
 import { create, isDenied, waitingIfDue, replace } from '../job/lifecycle.js'
-import { checkName, nearest } from '../job/names.js'
-import { invalid, isObject } from '../job/options.js'
+import { checkName, nearest } from '../job/values/names.js'
+import { invalid, isObject } from '../job/values/options.js'
 import type { Caller } from '../store/batcher.js'
 import { step, runSteps } from '../store/maybe-sync.js'
 import type { Steps } from '../store/maybe-sync.js'
@@ -17,7 +17,7 @@ import type { JobDefinition, JobDefinitions } from './define.js'
 import type { JobOperations } from './operations/job-operations.js'
 import { Job } from './job.js'
 import { refuseWrongAfter } from './flows/chain-types.js'
-import { parseOptions } from './add-options.js'
+import { checkExpires, parseOptions } from './add-options.js'
 import type { AddOptions, Dependency, JobDefaults, ParsedOptions } from './add-options.js'
 import { withOverflow } from './settings/overflow.js'
 import { prepareRepeat, updateExistingSchedule } from './settings/schedules.js'
@@ -206,8 +206,10 @@ export class Adder {
     options: StampedOptions,
     links: FamilyLinks | undefined,
   ): Prepared {
+    const { runtime } = this.#operations.connection
+    if (options.expires !== undefined) checkExpires(options, runtime.now(), 'queue.add options')
     const created = create({
-      id: links?.id ?? options.id ?? this.#operations.connection.runtime.id(),
+      id: links?.id ?? options.id ?? runtime.id(),
       kind: 'job',
       queue: this.#queue,
       name,
@@ -219,30 +221,32 @@ export class Adder {
       backoff: options.backoff,
       timeout: options.timeout,
       run: options.run,
+      expires: options.expires,
       parentId: links?.parentId,
       group: options.group,
       dedup: options.dedup,
       keep: options.keep,
-      extras: this.#extras(name, options.webhook),
+      extras: this.#extras(name, options.webhook, options.tags),
       edges: links?.children === undefined ? options.edges : [...options.edges, ...links.children],
     })
     const { run } = options
-    const maybeDue = run !== undefined && 'at' in run && run.at - this.#operations.connection.runtime.now() < CLOCK_SKEW
+    const maybeDue = run !== undefined && 'at' in run && run.at - runtime.now() < CLOCK_SKEW
     const insert = maybeDue ? waitingIfDue(created) : created
     return { insert: this.trace === undefined ? insert : withTrace(insert, this.trace()), mode: options.mode }
   }
 
-  /** Jobs of a name that have no webhook of their own share one object, so that the store writes them together. */
-  #extras(name: string, webhook: Webhook | undefined): Extras | undefined {
+  /** Jobs of a name that have neither tags nor a webhook of their own share one object, so that the store writes them together. */
+  #extras(name: string, webhook: Webhook | undefined, tags: readonly string[] | undefined): Extras | undefined {
     const phases = this.#jobs?.[name]?.phases
-    if (phases === undefined && webhook === undefined) return undefined
-    const isDefault = webhook === this.#webhooks?.stamp || webhook === undefined
+    if (phases === undefined && webhook === undefined && tags === undefined) return undefined
+    const isDefault = tags === undefined && (webhook === this.#webhooks?.stamp || webhook === undefined)
     const key = `${webhook === undefined ? '-' : '+'}${name}`
     const known = isDefault ? this.#stamps.get(key) : undefined
     if (known !== undefined) return known
     const extras: Extras = Object.freeze({
       ...(phases !== undefined && { phases: Object.freeze([...phases]) }),
       ...(webhook !== undefined && { webhook }),
+      ...(tags !== undefined && { tags }),
     })
     if (isDefault) this.#stamps.set(key, extras)
     return extras

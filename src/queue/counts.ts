@@ -1,8 +1,8 @@
 // queue/counts.ts: job counts by queue, name and state, which the store maintains: reading them scans no jobs.
 import { jobStates } from '../job/job.js'
 import type { JobState } from '../job/job.js'
-import { isReserved } from '../job/names.js'
-import { invalid } from '../job/options.js'
+import { isReserved } from '../job/values/names.js'
+import { invalid } from '../job/values/options.js'
 import { connect } from '../store/connection.js'
 import type { Store } from '../store/store.js'
 import type { QueueTally } from '../store/tally.js'

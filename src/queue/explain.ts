@@ -1,8 +1,9 @@
 // queue/explain.ts: explains to people and programs why a job is not running.
 import { isFinished } from '../job/job.js'
+import { isFor } from '../job/holds.js'
 import type { JobRecord, JobState, Millis, Time } from '../job/job.js'
-import { decodeJson } from '../job/json.js'
-import { cancelReason } from '../job/lifecycle.js'
+import { decodeJson } from '../job/values/json.js'
+import { hasExpired, isCancelReason } from '../job/lifecycle.js'
 import { isSignalId, readSignal } from '../job/signals.js'
 import { DELIVERIES, deliveryPending } from '../job/webhooks.js'
 import { WORKERS, cellKey } from '../store/settings.js'
@@ -11,6 +12,7 @@ import type { LimitCell, PauseCell } from '../job/limits.js'
 import { pages, readCells } from '../store/read-pages.js'
 import { runSteps } from '../store/maybe-sync.js'
 import type { Cell } from '../store/store.js'
+import { readHolds } from './settings/holds.js'
 import { describeCycle, findCycle } from './flows/cycles.js'
 import type { Session } from '../store/session.js'
 
@@ -22,6 +24,8 @@ export type Reason =
   | { readonly why: 'delivery'; readonly url: string; readonly queue: string; readonly sent: boolean }
   /** It is running: the worker's lease expires at `until` unless the worker renews it. */
   | { readonly why: 'running'; readonly worker: string; readonly until: Time }
+  /** It was not started in time and will never run: upkeep is about to cancel it. */
+  | { readonly why: 'expired'; readonly at: Time }
   /** It is delayed until this time. */
   | { readonly why: 'delayed'; readonly until: Time | undefined }
   /** It is a schedule, not a job; its `next` run is at this time. */
@@ -34,6 +38,17 @@ export type Reason =
   | { readonly why: 'signal'; readonly name: string; readonly until: Time | undefined }
   /** The queue is paused; with a `name`, only jobs of that name are. */
   | { readonly why: 'paused'; readonly queue: string; readonly name?: string }
+  /**
+   * Its queue, name or group is held until this time; `by`: the worker that holds it, or what the caller of `queue.hold`
+   * gave; `job`: the job whose handler called `ctx.hold`.
+   */
+  | {
+      readonly why: 'held'
+      readonly of: 'queue' | 'name' | 'group'
+      readonly until: Time
+      readonly by?: string
+      readonly job?: string
+    }
   /** The concurrency limit of its queue, name or group is reached. */
   | { readonly why: 'limit'; readonly of: 'queue' | 'name' | 'group'; readonly concurrency: number }
   /** A rate limit applies to its queue, name or group: at most `max` jobs start in `per` milliseconds. */
@@ -72,10 +87,17 @@ const MISSED_HEARTBEATS = 3
 
 /** The registered workers with a recent heartbeat. */
 export function liveWorkers(cells: readonly Cell[], now: Time): readonly WorkerCell[] {
+  return liveEntries(cells, now).map(({ worker }) => worker)
+}
+
+/** The same, each with the time of its last heartbeat. */
+export function liveEntries(
+  cells: readonly Cell[],
+  now: Time,
+): readonly { readonly worker: WorkerCell; readonly at: Time }[] {
   return cells
-    .map((cell) => ({ cell, worker: decodeJson(cell.value) as unknown as WorkerCell }))
-    .filter(({ cell, worker }) => now - cell.at <= MISSED_HEARTBEATS * worker.every)
-    .map(({ worker }) => worker)
+    .map(({ value, at }) => ({ at, worker: decodeJson(value) as unknown as WorkerCell }))
+    .filter(({ at, worker }) => now - at <= MISSED_HEARTBEATS * worker.every)
 }
 
 /** Checks everything that can prevent a job from running. */
@@ -89,11 +111,15 @@ async function reasonsFor(session: Session, record: JobRecord, now: Time): Promi
   if (record.kind === 'schedule') {
     return [{ why: 'schedule', next: isFinished(record.state) ? undefined : record.runAt }]
   }
+  if (record.state !== 'active' && !isFinished(record.state) && hasExpired(record, now)) {
+    return [{ why: 'expired', at: record.expiresAt! }]
+  }
   switch (record.state) {
     case 'completed':
     case 'failed':
     case 'cancelled': {
-      const reason = record.state === 'cancelled' ? cancelReason(record.error) : undefined
+      const isReason = record.state === 'cancelled' && isCancelReason(record.error)
+      const reason = isReason ? record.error?.message : undefined
       const finished: Reason = { why: 'finished', state: record.state, at: record.finishedAt }
       return [
         reason === undefined ? finished : { ...finished, reason },
@@ -152,6 +178,12 @@ async function waitingReasons(session: Session, record: JobRecord, now: Time): P
   const pause = read(cellKey.pause(queue)) as PauseCell | undefined
   if (pause?.all === true) reasons.push({ why: 'paused', queue })
   if (pause?.names.includes(name) === true) reasons.push({ why: 'paused', queue, name })
+  for (const hold of readHolds(pause ?? {}, now)) {
+    if (!isFor(hold, record)) continue
+    const of = hold.name !== undefined ? 'name' : hold.group !== undefined ? 'group' : 'queue'
+    const { until, by, job } = hold
+    reasons.push({ why: 'held', of, until, ...(by !== undefined && { by }), ...(job !== undefined && { job }) })
+  }
   const limit = read(cellKey.limit(queue)) as LimitCell | undefined
   if (limit !== undefined) reasons.push(...(await limitReasons(session, limit, record)))
   const workers = liveWorkers(
@@ -219,6 +251,8 @@ function describe(reason: Reason): string {
       )
     case 'running':
       return `is running: worker ${reason.worker} holds its lease until ${formatTime(reason.until)}`
+    case 'expired':
+      return `was not started by ${formatTime(reason.at)}, when it expired: upkeep cancels it, which every running worker of its queue does`
     case 'delayed':
       return `is delayed until ${formatTime(reason.until)}`
     case 'schedule':
@@ -237,6 +271,11 @@ function describe(reason: Reason): string {
       return reason.name === undefined
         ? `is held back: queue ${reason.queue} is paused`
         : `is held back: '${reason.name}' is paused in queue ${reason.queue}`
+    case 'held': {
+      const by = reason.by === undefined ? '' : ` by ${reason.by}`
+      const job = reason.job === undefined ? '' : ` for job ${reason.job}`
+      return `is held back: its ${reason.of} is held${by}${job} until ${formatTime(reason.until)}`
+    }
     case 'limit':
       return `is held back: the ${reason.of} is at its limit of ${reason.concurrency} at a time`
     case 'rate':

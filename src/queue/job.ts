@@ -1,17 +1,22 @@
 // queue/job.ts: the handle of a job: its record as last read, and the operations on it.
-import type { Duration } from '../job/duration.js'
-import { MillraceError } from '../job/errors.js'
+import type { Duration } from '../job/values/duration.js'
+import { MillraceError } from '../job/errors/errors.js'
 import type { AttemptError, Dedup, ErrorInfo, JobRecord, JobState, LogLine, Millis, Time } from '../job/job.js'
-import { decodeJson } from '../job/json.js'
-import type { Jsonable } from '../job/json.js'
-import { fieldNames } from '../job/peer-names.js'
+import { decodeJson } from '../job/values/json.js'
+import type { Jsonable } from '../job/values/json.js'
+import { fieldNames } from '../job/values/peer-names.js'
 import { hasPhases, overallOf, phasesOf } from '../job/phases.js'
 import type { JobPhases } from '../job/phases.js'
-import { asJob, timeOfRun } from '../job/schedule.js'
+import { asJob, timeOfRun } from '../job/schedules/schedule.js'
+import type { AttemptInfo, JobStep, Timeline } from '../job/timeline.js'
+import type { JobGraph } from './graph.js'
 import type { CancelOptions, CascadeOptions } from './operations/cascade.js'
 import type { LogOptions } from './operations/filter.js'
+import type { HistoryOptions } from './operations/times.js'
 import { publicWebhook } from './settings/webhook.js'
 import type { JobWebhook } from './settings/webhook.js'
+
+const NO_TAGS: readonly string[] = Object.freeze([])
 
 /** Options of `result()`. */
 export interface ResultOptions {
@@ -48,12 +53,14 @@ export const jobFields = [
   'worker',
   'fence',
   'runAt',
+  'expiresAt',
   'leaseUntil',
   'stalls',
   'chainId',
   'chainIndex',
   'parentId',
   'group',
+  'tags',
   'scheduledAt',
   'pending',
   'dedup',
@@ -106,6 +113,10 @@ export interface JobActions {
   update(id: string, changes: UpdateOptions): Promise<OperationResult>
   redeliver(id: string): Promise<string>
   logs(id: string, options?: LogOptions): Promise<readonly LogLine[]>
+  history(id: string, options?: HistoryOptions): Promise<readonly AttemptInfo[]>
+  steps(id: string): Promise<readonly JobStep[]>
+  timeline(id: string): Promise<Timeline>
+  graph(id: string): Promise<JobGraph>
   signal(id: string, name: string, data: unknown): Promise<boolean>
   observe(id: string, options: ObserveOptions | ObserveFieldsOptions): AsyncGenerator<object, void, void>
 }
@@ -202,7 +213,12 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   }
   /** When it becomes due, while delayed. */
   get runAt(): Time | undefined {
-    return this.#record.runAt
+    const { state, runAt } = this.#record
+    return state === 'delayed' || state === 'waiting-children' ? runAt : undefined
+  }
+  /** When it is cancelled unless it was started before; undefined: never. */
+  get expiresAt(): Time | undefined {
+    return this.#record.expiresAt
   }
   /** When its lease expires, while active. */
   get leaseUntil(): Time | undefined {
@@ -223,6 +239,10 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   /** The job that added it as a child, or the row of the schedule that created it. */
   get parentId(): string | undefined {
     return this.#record.parentId
+  }
+  /** The texts to find it by, in the order given. */
+  get tags(): readonly string[] {
+    return this.#record.extras?.tags ?? NO_TAGS
   }
   /** Its group, such as a tenant; groups take turns in a queue. */
   get group(): string | undefined {
@@ -357,6 +377,29 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   }
 
   /**
+   * Its attempts, oldest first: each with its start, end, worker and outcome; a job keeps its last 50. `attempts` is the
+   * number that it may take.
+   */
+  history(options?: HistoryOptions): Promise<readonly AttemptInfo[]> {
+    return this.#actions.history(this.id, options)
+  }
+
+  /** The steps of its handler that have ended, with their results, in the order in which they first ended. */
+  steps(): Promise<readonly JobStep[]> {
+    return this.#actions.steps(this.id)
+  }
+
+  /** What it did and when: its waits, attempts, phases, steps and log lines in one list, and how long it waited and ran. */
+  timeline(): Promise<Timeline> {
+    return this.#actions.timeline(this.id)
+  }
+
+  /** The jobs around it, and the edges between them: its flow, its chain, and what waits for what. */
+  graph(): Promise<JobGraph> {
+    return this.#actions.graph(this.id)
+  }
+
+  /**
    * Yields this job now and after each change, each time as a new handle. Ends when the job has finished or is removed,
    * or when the queue closes. A slow reader sees the latest state, not every state before it.
    */
@@ -371,7 +414,7 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
 
   /** The record without its methods, for logs and JSON. */
   toJSON(): Record<string, unknown> {
-    const { data: _data, progress: _progress, result: _result, memo: _memo, ...rest } = this.#record
+    const { data: _data, progress: _progress, result: _result, memo: _memo, history: _history, ...rest } = this.#record
     const { state, data, phases, progress, returned } = this
     return { ...rest, state, data, phases, progress, returned }
   }

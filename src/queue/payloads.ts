@@ -1,8 +1,8 @@
 // queue/payloads.ts: encodes the data of jobs, and checks it by their declarations.
-import { MillraceError } from '../job/errors.js'
+import { MillraceError } from '../job/errors/errors.js'
 import type { JobRecord } from '../job/job.js'
-import { encodeJson } from '../job/json.js'
-import type { JsonText } from '../job/json.js'
+import { encodeJson } from '../job/values/json.js'
+import type { JsonText } from '../job/values/json.js'
 import { validate, versionOf } from './define.js'
 import type { JobDefinitions } from './define.js'
 
@@ -28,10 +28,21 @@ export class Payloads {
       : accept(validation, name, text)
   }
 
+  /** The names that are declared; undefined if any name may be used. */
+  get names(): readonly string[] | undefined {
+    return this.#jobs === undefined ? undefined : Object.keys(this.#jobs)
+  }
+
+  /** The version of a declared name; undefined if the name is not declared. */
+  versionOf(name: string): number | undefined {
+    const definition = this.#jobs?.[name]
+    return definition === undefined ? undefined : versionOf(definition)
+  }
+
   /** Whether this process's definition has the version that the job was added with. */
   hasSameVersion({ name, version }: JobRecord): boolean {
-    const definition = this.#jobs?.[name]
-    return definition === undefined || versionOf(definition) === version
+    const own = this.versionOf(name)
+    return own === undefined || own === version
   }
 }
 

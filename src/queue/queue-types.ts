@@ -1,7 +1,9 @@
 // queue/queue-types.ts: the options of a queue and their checks, and the types of its calls by the jobs it declares.
-import { DEFAULT_JSON_LIMIT } from '../job/json.js'
-import { checkName, checkOwnName, refuseUnknown } from '../job/names.js'
-import { invalid } from '../job/options.js'
+import type { Millis } from '../job/job.js'
+import { DEFAULT_JSON_LIMIT } from '../job/values/json.js'
+import type { Time } from '../job/job.js'
+import { checkName, checkOwnName, refuseUnknown } from '../job/values/names.js'
+import { invalid } from '../job/values/options.js'
 import type { Abortable } from './operations/abort-signal.js'
 import type { Store } from '../store/store.js'
 import type { InputOf, JobDefinition, JobDefinitions, NameOf, PhasesOf, OwnResultOf } from './define.js'
@@ -12,6 +14,8 @@ import type { AddOptions, JobDefaults } from './add-options.js'
 import type { RetentionOptions } from './settings/retention.js'
 import type { Telemetry } from './telemetry.js'
 import type { WithTransaction } from './transactions.js'
+import { checkSeries } from './health/series.js'
+import type { SeriesKeepOptions } from './health/series.js'
 import { checkWebhooks } from './settings/webhook.js'
 import type { Webhooks } from './settings/webhook.js'
 
@@ -37,6 +41,11 @@ export interface QueueOptions<Jobs extends JobDefinitions = AnyJobs, S extends S
   readonly logger?: Logger | false
   /** Measures adds; made by `telemetry()`. Default: none. */
   readonly telemetry?: Telemetry
+  /**
+   * How its counts over time are kept; `false`: nothing is counted of it by this process. Default: 30 days. Give all
+   * queues of that name the same.
+   */
+  readonly series?: SeriesKeepOptions | false
   /** Maximum size of a job's data as JSON, in bytes. Default 1 MiB. */
   readonly maxDataBytes?: number
 }
@@ -51,8 +60,12 @@ export type Declaring<Jobs extends JobDefinitions> = string extends keyof Jobs ?
 export interface JobPage<AJob> {
   /** The jobs, in the requested order. */
   readonly jobs: readonly AJob[]
-  /** Pass it to `list` for the next page. */
+  /** Pass it to `list` for the next page. Only its absence shows that there is none: a page may be short, or empty. */
   readonly cursor?: string
+  /** Of a `search`: how many jobs it has read, on this page and those before. */
+  readonly searched?: number
+  /** Of a `search` that ended before it had read all: when the last job that it read was added. */
+  readonly stoppedAt?: Time
 }
 
 /** The arguments of `add` after the name. Data may be omitted if its type allows undefined. */
@@ -97,9 +110,14 @@ export function checkTelemetry(telemetry: { readonly process: unknown } | undefi
 export function checkQueue<Jobs extends JobDefinitions, S extends Store>(
   name: string,
   options: QueueOptions<Jobs, S>,
-): { readonly defaults: JobDefaults; readonly maxDataBytes: number; readonly webhooks: Webhooks | undefined } {
+): {
+  readonly defaults: JobDefaults
+  readonly maxDataBytes: number
+  readonly webhooks: Webhooks | undefined
+  readonly series: Millis | false | undefined
+} {
   checkStore(options, `new Queue('${name}')`)
-  const known = ['store', 'jobs', 'defaults', 'retention', 'webhook', 'logger', 'telemetry', 'maxDataBytes']
+  const known = ['store', 'jobs', 'defaults', 'retention', 'webhook', 'logger', 'telemetry', 'series', 'maxDataBytes']
   refuseUnknown(options, known, 'new Queue')
   const { defaults = {} } = options
   const maxDataBytes = checkMaxDataBytes(options.maxDataBytes, 'new Queue')
@@ -109,7 +127,7 @@ export function checkQueue<Jobs extends JobDefinitions, S extends Store>(
   if (options.jobs !== undefined && (typeof options.jobs !== 'object' || Array.isArray(options.jobs))) {
     throw invalid('new Queue: jobs must be made by defineJobs.')
   }
-  return { defaults, maxDataBytes, webhooks: checkWebhooks(options.webhook) }
+  return { defaults, maxDataBytes, webhooks: checkWebhooks(options.webhook), series: checkSeries(options.series) }
 }
 
 /** Throws unless the options hold a store. */

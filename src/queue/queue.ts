@@ -1,9 +1,9 @@
 // queue/queue.ts: the producer: adds jobs, reads and manages them, and subscribes to their events.
-import { MillraceError } from '../job/errors.js'
+import { MillraceError } from '../job/errors/errors.js'
 import type { JobRecord } from '../job/job.js'
-import type { Jsonable } from '../job/json.js'
-import { checkName, refuseUnknown } from '../job/names.js'
-import { invalid, oneOf } from '../job/options.js'
+import type { Jsonable } from '../job/values/json.js'
+import { checkName, refuseUnknown } from '../job/values/names.js'
+import { invalid, oneOf } from '../job/values/options.js'
 import { refuseInside } from '../store/transaction-context.js'
 import { connect, storeTime } from '../store/connection.js'
 import type { Connection } from '../store/connection.js'
@@ -20,14 +20,17 @@ import { countsOf } from './counts.js'
 import type { CountOptions, QueueCounts, StateCounts } from './counts.js'
 import type { JobDefinitions, NameOf } from './define.js'
 import { JobOperations } from './operations/job-operations.js'
-import { QueueOperations } from './operations/queue-operations.js'
+import { QueueWithHealth } from './health/queue-health.js'
 import { Emitter, checkListener, safeLogger } from './events/events.js'
 import type { EventOf, EventType, Listener } from './events/events.js'
 import { explain } from './explain.js'
 import type { Explanation } from './explain.js'
+import { readGraph } from './graph.js'
+import type { JobGraph } from './graph.js'
 import { listen } from './events/subscription.js'
-import { listQuery } from './operations/filter.js'
-import type { ListOptions, PageOptions, PageWish } from './operations/filter.js'
+import { listPage } from './operations/list.js'
+import type { ListOptions } from './operations/list.js'
+import type { PageOptions } from './operations/filter.js'
 import { Job } from './job.js'
 import { getLimits, setLimits, setPause } from './settings/limits.js'
 import type { LimitOptions, Limits } from './settings/limits.js'
@@ -39,11 +42,20 @@ import { checkQueue, checkQueueName } from './queue-types.js'
 import { readRetention } from './settings/retention.js'
 import type { QueueRetention } from './settings/retention.js'
 import { dropSchedule, prepareSchedule, putSchedule, schedulesOf } from './settings/schedules.js'
-import type { Schedule, ScheduleOptions, SchedulePage } from './settings/schedules.js'
+import type {
+  PreparedSchedule,
+  Schedule,
+  ScheduleOptions,
+  SchedulePage,
+  SchedulePageOptions,
+} from './settings/schedules.js'
+import { prepareSet, syncSchedules } from './settings/schedule-sets.js'
+import type { KeyedSchedule, SyncOptions, SyncedSchedules } from './settings/schedule-sets.js'
+import { ScheduleHandle } from './settings/schedule-handle.js'
 import { eventStream } from './events/sse.js'
 import type { EventStream } from './events/sse.js'
 import type { EventStreamOptions } from './events/stream-options.js'
-import { sendSignal } from './signals.js'
+import { sendSignal } from './send-signal.js'
 import { AddReporter } from './telemetry.js'
 import { refuseAsyncSchema, splitTransaction, transactionIn, transactionOn } from './transactions.js'
 import type { InTransaction, TransactionArgument, TransactionWork, WithTransaction } from './transactions.js'
@@ -63,7 +75,7 @@ import type {
 const NO_TRANSACTION = { tx: undefined, rest: NO_OPTIONS } as const
 
 /** A named queue in a store. Cheap to create; queues on one store share their write batches. */
-export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> extends QueueOperations<Jobs, S> {
+export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> extends QueueWithHealth<Jobs, S> {
   /** Its name in the store. */
   readonly name: string
   /** The store that holds its jobs. */
@@ -89,10 +101,11 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   constructor(name: string, options: QueueOptions<Jobs, S> & Declaring<Jobs>) {
     super()
     this.name = checkQueueName(name, options)
-    const { defaults, maxDataBytes, webhooks } = checkQueue(name, options)
+    const { defaults, maxDataBytes, webhooks, series } = checkQueue(name, options)
     this.store = options.store
     this.jobs = options.jobs
     this.#connection = connect(options.store)
+    if (series !== undefined) this.#connection.series.keep(name, series)
     this.#operations = new JobOperations(this.#connection, options.jobs, maxDataBytes)
     this.webhooks = webhooks
     const logger = safeLogger(options.logger)
@@ -185,16 +198,16 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     })
   }
 
-  /** Jobs by page, in the order in which they were added. */
+  /** Jobs by page, in the order in which they were added or ended. */
   async list(options?: WithTransaction<S, ListOptions<NameOf<Jobs>>>): Promise<JobPage<JobOf<Jobs>>> {
     this.#refuseClosed()
     const { tx, rest } = splitTransaction(
       (options === undefined ? {} : options) as ListOptions & InTransaction,
       'queue.list',
     )
-    const { items, cursor } = await this.#operations.session(tx).find(listQuery(this.name, rest))
-    const jobs = items.map((record) => this.#handle(record))
-    return cursor === undefined ? { jobs } : { jobs, cursor }
+    const session = this.#operations.session(tx)
+    const { items, ...more } = await listPage(session, this.name, rest, this.#connection.runtime.now())
+    return { jobs: items.map((record) => this.#handle(record)), ...more }
   }
 
   /**
@@ -277,7 +290,13 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
    * Adds a job repeatedly, by `cron` or `every`, under a key. For an existing key, updates future runs; the same
    * schedule again changes nothing. Pausing the queue holds back the runs, not the schedule.
    */
-  schedule(key: string, options: WithTransaction<S, ScheduleOptions<Jobs>>): Promise<Schedule<NameOf<Jobs>>> {
+  schedule(key: string, options: WithTransaction<S, ScheduleOptions<Jobs>>): Promise<Schedule<NameOf<Jobs>>>
+  /** A handle of the schedule with this key: to read, pause, resume, trigger, backfill or remove it. */
+  schedule(key: string): ScheduleHandle<NameOf<Jobs>, S>
+  schedule(
+    ...[key, options]: readonly [key: string, options?: WithTransaction<S, ScheduleOptions<Jobs>>]
+  ): Promise<Schedule<NameOf<Jobs>>> | ScheduleHandle<NameOf<Jobs>, S> {
+    if (options === undefined) return new ScheduleHandle(this.calls, key)
     const given = options as ScheduleOptions<JobDefinitions> & InTransaction
     const { store } = this
     const now = this.#connection.runtime.now()
@@ -291,16 +310,41 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     return this.#track(scheduled) as Promise<Schedule<NameOf<Jobs>>>
   }
 
+  /**
+   * Makes the schedules of one owner what the list says: adds what is missing, changes what differs, and removes what the
+   * owner has besides. Schedules without an owner that are in the list are taken over; those of others are refused with
+   * `SCHEDULE_OWNED`. Up to 400 changes are one commit. `dryRun`: only returns what would change.
+   */
+  syncSchedules(
+    list: readonly KeyedSchedule<Jobs>[],
+    options: WithTransaction<S, SyncOptions> = {},
+  ): Promise<SyncedSchedules> {
+    const given = options as SyncOptions & InTransaction
+    const { store } = this
+    const now = this.#connection.runtime.now()
+    const prepare = this.#adder.prepare.bind(this.#adder)
+    const synced = this.run({ tx: given?.tx }, 'queue.syncSchedules', function* (scope) {
+      const { tx, rest } = splitTransaction<SyncOptions>(given, 'queue.syncSchedules')
+      const ready: PreparedSchedule[] = []
+      for (const each of prepareSet(prepare, list, rest, now)) {
+        if (each instanceof Promise) refuseAsyncSchema(store, tx, 'queue.syncSchedules')
+        ready.push(each instanceof Promise ? yield* step(each) : each)
+      }
+      return yield* syncSchedules(scope, ready, rest)
+    })
+    return this.#track(synced)
+  }
+
   /** Removes a schedule; false if there was none. Jobs that it has already created stay. */
   unschedule(key: string, ...options: TransactionArgument<S>): Promise<boolean> {
     return this.run(options[0], 'queue.unschedule', (scope) => dropSchedule(scope, key))
   }
 
-  /** Schedules of this queue by page, in the order in which they were created, each with its next five times. */
-  schedules(options: WithTransaction<S, PageWish>): Promise<SchedulePage<NameOf<Jobs>>>
+  /** Schedules of this queue by page, in the order in which they were created, each with its next five times; with `runs`, also its last runs. */
+  schedules(options: WithTransaction<S, SchedulePageOptions>): Promise<SchedulePage<NameOf<Jobs>>>
   /** All of them at once. */
   schedules(...options: TransactionArgument<S>): Promise<readonly Schedule<NameOf<Jobs>>[]>
-  async schedules(options: PageOptions & InTransaction = {}): Promise<unknown> {
+  async schedules(options: PageOptions & { readonly runs?: number } & InTransaction = {}): Promise<unknown> {
     const { tx, rest } = splitTransaction(options, 'queue.schedules')
     return this.run({ tx }, 'queue.schedules', (scope) => schedulesOf(scope, rest))
   }
@@ -322,6 +366,18 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     return this.run(undefined, 'queue.explain', function* (scope) {
       const now = yield* step(storeTime(connection, scope.session.within))
       return yield* step(explain(scope.session, yield* ownJob(scope, id), now))
+    })
+  }
+
+  /**
+   * The jobs around a job, and the edges between them: its flow, its chain, and what waits for what; at most 500 jobs,
+   * in layers, and counts of the others.
+   */
+  graph(id: string): Promise<JobGraph> {
+    const connection = this.#connection
+    return this.run(undefined, 'queue.graph', function* (scope) {
+      const now = yield* step(storeTime(connection, scope.session.within))
+      return yield* readGraph(scope.session, yield* ownJob(scope, id), now)
     })
   }
 
@@ -395,6 +451,8 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     await Promise.all(this.#pending)
     await this.#connection.main.flushed()
     await this.#connection.outcomes.leave(this.name)
+    await this.#connection.counting.leave(this.name)
+    await this.#connection.series.flush()
     this.#stopListening?.()
     this.#stopListening = undefined
     this.#emitter.clear()
@@ -405,6 +463,12 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   }
 
   /** @internal */
+  protected override reading(): { readonly connection: Connection; readonly declared: readonly string[] } {
+    this.#refuseClosed()
+    return { connection: this.#connection, declared: Object.keys(this.jobs ?? {}) }
+  }
+
+  /** @internal */
   protected override scope(options: InTransaction | undefined, call: string): QueueScope {
     this.#refuseClosed()
     return {
@@ -412,7 +476,18 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
       session: this.#operations.session(transactionIn(options, call)),
       payloads: this.#operations.payloads,
       runtime: this.#connection.runtime,
+      connection: this.#connection,
     }
+  }
+
+  /** @internal */
+  protected override checkJob(name: string): void {
+    this.#adder.definition(name)
+  }
+
+  /** @internal */
+  protected override get actions(): JobOperations {
+    return this.#operations
   }
 
   #refuseClosed(): void {

@@ -1,6 +1,6 @@
 // queue/telemetry.ts: what queues and workers report to telemetry and to the debug log.
 import type { ErrorInfo, JobRecord } from '../job/job.js'
-import { isScheduleId } from '../job/schedule.js'
+import { isScheduleId } from '../job/schedules/schedule.js'
 import { openTransaction } from '../store/transaction-context.js'
 import type { AfterCommit, Evidence } from '../store/transaction-context.js'
 import type { Connection } from '../store/connection.js'

@@ -1,7 +1,7 @@
 // queue/transactions.ts: how a call names its transaction, and `queue.transaction` itself.
-import { MillraceError } from '../job/errors.js'
-import { refuseUnknown } from '../job/names.js'
-import { invalid, isObject } from '../job/options.js'
+import { MillraceError } from '../job/errors/errors.js'
+import { refuseUnknown } from '../job/values/names.js'
+import { invalid, isObject } from '../job/values/options.js'
 import {
   OpenTransaction,
   joinedTransaction,

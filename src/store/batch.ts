@@ -1,7 +1,7 @@
 // store/batch.ts: what a store is sent and what it answers: batches of groups, renewals and claims, and their receipts.
 import type { Change } from '../job/change.js'
 import type { JobRecord, Millis, MovedJob, Time } from '../job/job.js'
-import type { JsonText } from '../job/json.js'
+import type { JsonText } from '../job/values/json.js'
 
 /** Changes that are applied whole or refused whole, in order. Each sees the ones before it. */
 export type Group = readonly Change[]

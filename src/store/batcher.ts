@@ -1,5 +1,5 @@
 // store/batcher.ts: group commit. Concurrent calls leave as one batch; calls made while it is in flight form the next.
-import { MillraceError, isMillraceError } from '../job/errors.js'
+import { MillraceError, isMillraceError } from '../job/errors/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { outside } from './transaction-context.js'
 import { UNSENT_RETRY_TIME, isFinal, isTooLarge, isNotApplied, isNotSent, unavailable } from './commit-errors.js'

@@ -1,8 +1,8 @@
 // store/commit-errors.ts: what the error of a commit shows about its batch: whether it may have been applied, and
 // whether to send it again.
-import { MillraceError, isMillraceError } from '../job/errors.js'
-import type { ErrorCode } from '../job/errors.js'
-import { describeError } from '../job/failure.js'
+import { MillraceError, isMillraceError } from '../job/errors/errors.js'
+import type { ErrorCode } from '../job/errors/errors.js'
+import { describeError } from '../job/errors/failure.js'
 import type { Millis } from '../job/job.js'
 import type { Store } from './store.js'
 
@@ -24,6 +24,7 @@ const notApplied: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'DATABASE_CORRUPT',
   'DATABASE_GONE',
   'DATABASE_OVERWRITTEN',
+  'THREAD_NOT_STARTED',
   'SECOND_SQLITE',
   'DATABASE_FORBIDDEN',
   'DATABASE_MISSING',
@@ -66,7 +67,7 @@ export function unavailable(store: Pick<Store, 'name'>, cause: unknown): Millrac
   const reason = describeError(cause).message
   return new MillraceError(
     'STORE_UNAVAILABLE',
-    `The ${store.name} store did not answer (${reason}); whether a write landed is not known.`,
+    `The ${store.name} store did not answer (${reason}); the write may or may not have been applied.`,
     { cause },
   )
 }

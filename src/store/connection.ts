@@ -5,6 +5,7 @@ import type { Time } from '../job/job.js'
 import { SharedReads } from './shared-reads.js'
 import { Outage } from './outage.js'
 import { ReadBatcher } from './read-batcher.js'
+import { SeriesRecorder } from './series.js'
 import { TransactionOutcomes } from './transaction-outcomes.js'
 import { systemRuntime } from './runtime.js'
 import type { Runtime } from './runtime.js'
@@ -29,8 +30,12 @@ export interface Connection {
   readonly reads: ReadBatcher
   /** Reads of jobs that callers wait for, in bounded portions. */
   readonly sharedReads: SharedReads
+  /** Counts what this process does to jobs, over time. */
+  readonly series: SeriesRecorder
   /** Finds out which user transactions were committed. */
   readonly outcomes: TransactionOutcomes
+  /** The same for counts over time, which keep no process alive. */
+  readonly counting: TransactionOutcomes
   /** Resolves when the store is open; the first call opens it. */
   ready(): Promise<void>
 }
@@ -71,11 +76,16 @@ function create(store: Store): Connection {
         opened = true
       }
       const receipt = await store.commit(batch)
-      for (const jobs of receipt.asks) outcomes.claimed(jobs)
+      for (const jobs of receipt.asks) {
+        outcomes.claimed(jobs)
+        counting.claimed(jobs)
+      }
+      series.committed(batch, receipt)
       return receipt
     },
   }
   const outcomes = new TransactionOutcomes(store, runtime)
+  const counting = new TransactionOutcomes(store, runtime, true)
   const outage = new Outage(store)
   const { portion, tenure, parallel: eager = false } = store.can
   const shared = { outage, ...(tenure !== undefined && { tenure }) }
@@ -84,16 +94,23 @@ function create(store: Store): Connection {
     eager,
     ...(portion !== undefined && { size: portion }),
   })
+  const renewals = new Batcher(committer, runtime, `${writer}/renewals`, shared)
+  const series = new SeriesRecorder(runtime, {
+    details: (query) => store.details(query),
+    commit: (group) => renewals.commit(group),
+  })
   return {
     store,
     runtime,
     main,
     claims: eager ? new Batcher(committer, runtime, `${writer}/asks`, shared) : main,
-    renewals: new Batcher(committer, runtime, `${writer}/renewals`, shared),
+    renewals,
     outage,
     reads: new ReadBatcher(store, runtime),
     sharedReads: new SharedReads(store, runtime),
+    series,
     outcomes,
+    counting,
     ready,
   }
 }

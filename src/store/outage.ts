@@ -1,6 +1,6 @@
 // store/outage.ts: reports that a store has failed, once for all batches that are sent again until it answers.
-import { MillraceError } from '../job/errors.js'
-import { describeError } from '../job/failure.js'
+import { MillraceError } from '../job/errors/errors.js'
+import { describeError } from '../job/errors/failure.js'
 import type { Millis } from '../job/job.js'
 import type { Stop } from './runtime.js'
 

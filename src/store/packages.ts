@@ -1,7 +1,7 @@
 // store/packages.ts: imports optional packages when they are first used, with a helpful error if one cannot be
 // imported.
-import { MillraceError } from '../job/errors.js'
-import { describeError } from '../job/failure.js'
+import { MillraceError } from '../job/errors/errors.js'
+import { describeError } from '../job/errors/failure.js'
 
 /** An optional package. */
 export interface OptionalPackage {

@@ -1,11 +1,58 @@
 // store/read-pages.ts: how much one read returns, and how to read the rest.
-import type { ErrorInfo, JobRecord } from '../job/job.js'
+import type { ErrorInfo, JobRecord, JobState, Millis } from '../job/job.js'
 import { step } from './maybe-sync.js'
 import type { Steps } from './maybe-sync.js'
-import type { Cell, Details, DetailsQuery, JobDetails, Page, Query } from './store.js'
+import type { Cell, Details, DetailsQuery, JobDetails, Page, Query, TimeRange } from './store.js'
 
 /** Bytes of text in one answer, about: the most that a page of jobs, or of details, holds. */
 export const READ_BYTES = 8 * 2 ** 20
+
+/** How many failing jobs one answer counts in all; each fingerprint is counted to `FAILURES_EACH` at least. */
+export const FAILURES_COUNTED = 5_000
+
+/** How many failing jobs of a fingerprint are counted at least, if there are so many. */
+export const FAILURES_EACH = 100
+
+/** The states of the jobs that are listed in the order in which they ended. */
+export const endStates: readonly JobState[] = ['failed', 'cancelled']
+
+/** The most rows that one page of a filtered query looks at. */
+export const ROWS_LOOKED = 2_000
+
+/**
+ * By how much the time at which a job was added may be out of the order of insertion: a range of time is looked for
+ * between the first and the last job added then, and by so much before and after.
+ */
+const CLOCK_SLACK: Millis = 600_000
+
+/** Whether a query is one of those that look at a bounded number of rows: it has a field from `tags` on, or counts. */
+export function isFiltered(query: Query): boolean {
+  return (
+    query.tags !== undefined ||
+    query.anyTag !== undefined ||
+    query.worker !== undefined ||
+    query.idPrefix !== undefined ||
+    query.created !== undefined ||
+    query.started !== undefined ||
+    query.finished !== undefined ||
+    query.errorCode !== undefined ||
+    query.fingerprint !== undefined ||
+    query.order === 'finished' ||
+    query.count === true
+  )
+}
+
+/**
+ * The times between which the jobs of a query were added, as far as its ranges show: a job is added before it starts
+ * and before it finishes.
+ */
+export function addedWithin({ created, started, finished }: Query): TimeRange {
+  const ends = [created?.to, started?.to, finished?.to].filter((to) => to !== undefined)
+  return {
+    ...(created?.from !== undefined && { from: created.from - CLOCK_SLACK }),
+    ...(ends.length > 0 && { to: Math.min(...ends) + CLOCK_SLACK }),
+  }
+}
 
 /** Jobs per page, where all pages are read. */
 export const PAGE_SIZE = 500
@@ -14,11 +61,12 @@ export const PAGE_SIZE = 500
 export const READ_SIZE = 50
 
 /** The fields of a job that may be large; a header has none of them. */
-type Payload = Partial<Pick<JobRecord, 'data' | 'memo' | 'progress' | 'result' | 'error' | 'errors'>>
+type Payload = Partial<Pick<JobRecord, 'data' | 'memo' | 'progress' | 'result' | 'error' | 'errors' | 'history'>>
 
 /** About how many bytes of text a job adds to a page: its payload, and a little for the rest. */
-export function bytesOfRecord({ data, memo, progress, result, error, errors }: Payload): number {
+export function bytesOfRecord({ data, memo, progress, result, error, errors, history }: Payload): number {
   let bytes = 500 + lengthOf(data) + lengthOf(memo) + lengthOf(progress) + lengthOf(result)
+  if (history !== undefined) bytes += history.length
   if (error !== undefined) bytes += bytesOfError(error)
   // Most jobs have none: this runs several times for every job.
   if (errors !== undefined && errors.length > 0) for (const each of errors) bytes += 100 + bytesOfError(each)

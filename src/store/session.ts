@@ -1,15 +1,15 @@
 // store/session.ts: where a call goes: into the next batch, or into a transaction.
-import { MillraceError } from '../job/errors.js'
-import type { JobRecord } from '../job/job.js'
+import { MillraceError } from '../job/errors/errors.js'
+import type { JobHeader, JobRecord, Time } from '../job/job.js'
 import { commitWithin, joinedTransaction, openingTransaction, requireTransactions } from './transaction-context.js'
-import type { OpenTransaction } from './transaction-context.js'
+import type { Evidence, OpenTransaction } from './transaction-context.js'
 import type { Connection } from './connection.js'
 import { step, runSteps } from './maybe-sync.js'
 import type { Steps } from './maybe-sync.js'
 import { portionsOf } from './batch-size.js'
 import type { Details, DetailsQuery, Group, Page, Query, Tx, Verdict } from './store.js'
 import { sleep } from './runtime.js'
-import type { QueueTally } from './tally.js'
+import type { QueueTally, TallyOptions } from './tally.js'
 
 /** Where a call goes. In a synchronous transaction its results are available at once; see store/maybe-sync.ts. */
 export interface Session {
@@ -22,7 +22,9 @@ export interface Session {
   getAll(ids: readonly string[]): Promise<readonly (JobRecord | undefined)[]>
   find(query: Query): Promise<Page<JobRecord>>
   details(query: DetailsQuery): Promise<Details>
-  tally(queue?: string): Promise<readonly QueueTally[]>
+  tally(queue?: string, options?: TallyOptions): Promise<readonly QueueTally[]>
+  /** A group that changed this job was applied: counts that, once it is durable. `job` is as it was before. */
+  changed(job: JobHeader, group: Group): void
 }
 
 /**
@@ -45,7 +47,7 @@ export function sessionFor(connection: Connection): (tx?: Tx) => Session {
   return find
 }
 
-function batched({ store, main, reads, ready }: Connection): Session {
+function batched({ store, main, reads, series, ready }: Connection): Session {
   const whenOpen =
     <Given, T>(read: (given: Given) => Promise<T>) =>
     async (given: Given): Promise<T> => {
@@ -60,7 +62,11 @@ function batched({ store, main, reads, ready }: Connection): Session {
     getAll: whenOpen((ids) => store.get(ids)),
     find: whenOpen((query) => store.find(query)),
     details: whenOpen((query) => reads.details(query)),
-    tally: whenOpen((queue) => store.tally(listOf(queue))),
+    tally: async (queue, options) => {
+      await ready()
+      return store.tally(listOf(queue), undefined, options)
+    },
+    changed: (job, group) => series.changed(job, group),
   }
 }
 
@@ -78,23 +84,32 @@ function deferred(opening: Promise<void>, then: () => Session): Session {
     getAll: (ids) => when((session) => session.getAll(ids)),
     find: (query) => when((session) => session.find(query)),
     details: (query) => when((session) => session.details(query)),
-    tally: (queue) => when((session) => session.tally(queue)),
+    tally: (queue, options) => when((session) => session.tally(queue, options)),
+    changed: (job, group) => then().changed(job, group),
   }
 }
 
-function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction): Session {
+function within({ store, runtime, series, counting }: Connection, tx: Tx, open?: OpenTransaction): Session {
   /** Calls the store; the end of the transaction waits for the answer. */
   const callStore = <T>(call: () => Promise<T>): Promise<T> => {
     open?.refuseEnded()
     return open === undefined ? call() : open.during(call())
   }
+  let now: Time = 0
   const sendAll = function* (groups: readonly Group[]): Steps<Verdict[]> {
     const verdicts: Verdict[] = []
     for (const portion of portionsOf(groups)) {
-      verdicts.push(...(yield* step(callStore(() => commitWithin(store, tx, portion)))).groups)
+      const receipt = yield* step(callStore(() => commitWithin(store, tx, portion)))
+      now = receipt.now
+      verdicts.push(...receipt.groups)
     }
     return verdicts
   }
+  /** Where the user ends the transaction, it is committed once a job that was added in it is seen outside of it. */
+  const whenKnown = (report: () => void, evidence: Evidence): void =>
+    open === undefined || open.endedByUser ? counting.afterCommit(report, evidence) : open.afterCommit(report)
+  /** Where the user ends the transaction, it counts as committed. */
+  const whenCommitted = (report: () => void): void => (open === undefined ? report() : open.afterCommit(report))
   const commitAll = function* (groups: readonly Group[]): Steps<readonly Verdict[]> {
     open?.refuseOwn(groups)
     // Otherwise the groups would become part of another call's savepoint.
@@ -102,7 +117,11 @@ function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction):
     const verdicts = yield* sendAll(groups)
     for (let tries = 1; ; tries++) {
       const busy = verdicts.flatMap((verdict, index) => (!verdict.ok && verdict.why === 'busy' ? [index] : []))
-      if (busy.length === 0) return verdicts
+      if (busy.length === 0) {
+        const added = series.applied(verdicts, now)
+        if (added !== undefined) whenKnown(added.count, added.evidence)
+        return verdicts
+      }
       if (tries === BUSY_TRIES) refuseBusy(verdicts[busy[0]!]!)
       yield* step(sleep(runtime, BUSY_PAUSE))
       const again = yield* sendAll(busy.map((index) => groups[index]!))
@@ -123,7 +142,8 @@ function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction):
     getAll: (ids) => callStore(() => store.get(ids, tx)),
     find: (query) => callStore(() => store.find(query, tx)),
     details: (query) => callStore(() => store.details(query, tx)),
-    tally: (queue) => callStore(() => store.tally(listOf(queue), tx)),
+    tally: (queue, options) => callStore(() => store.tally(listOf(queue), tx, options)),
+    changed: (job, group) => whenCommitted(() => series.changed(job, group)),
   }
 }
 

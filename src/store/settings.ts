@@ -1,6 +1,7 @@
 // store/settings.ts: the keys of cells, how a cell is changed, and the cells of retention and of the worker registry.
 // job/limits.ts has those of pauses and limits.
 import type { Put } from '../job/change.js'
+import { pauseKey } from '../job/holds.js'
 import type { KeepByState } from '../job/job.js'
 import { step } from './maybe-sync.js'
 import type { Steps } from './maybe-sync.js'
@@ -11,7 +12,7 @@ import type { Verdict } from './store.js'
 /** The keys of the known cells. */
 export const cellKey = {
   /** Holds a `PauseCell`. */
-  pause: (queue: string): string => `pause:${queue}`,
+  pause: pauseKey,
   /** Holds a `LimitCell`. */
   limit: (queue: string): string => `limit:${queue}`,
   /** Holds a `RetentionCell`. */
@@ -80,6 +81,10 @@ export interface WorkerCell {
   /** The versions that it handles, of the names that have any. */
   readonly versions: Readonly<Record<string, readonly number[]>>
   readonly state: 'running' | 'paused' | 'stopping'
+  /** How many handlers it runs at a time; 0: jobs are claimed by hand. */
+  readonly slots?: number
+  /** How many were running at its last heartbeat. */
+  readonly running?: number
   /** Its heartbeat interval in milliseconds: a live worker writes its entry at least this often. */
   readonly every: number
   readonly startedAt: number

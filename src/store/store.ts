@@ -2,10 +2,11 @@
 // durability. It makes no other decision: job/lifecycle.ts decides what may happen to a job.
 import type { Revocation } from '../job/apply.js'
 import type { StoreEvent } from '../job/events.js'
-import type { Edge, JobHeader, JobKind, JobRecord, JobState, LogLine, StepResult, Time } from '../job/job.js'
+import type { HoldEnd } from '../job/holds.js'
+import type { Edge, ErrorInfo, JobHeader, JobKind, JobRecord, JobState, LogLine, StepResult, Time } from '../job/job.js'
 import type { Batch, Cell, Receipt } from './batch.js'
 import type { Runtime, Stop } from './runtime.js'
-import type { QueueTally } from './tally.js'
+import type { QueueTally, TallyOptions } from './tally.js'
 
 export type {
   Group,
@@ -39,25 +40,58 @@ export interface Query {
   readonly group?: string
   /** Of this kind. */
   readonly kind?: JobKind
+  /** With all of these tags. */
+  readonly tags?: readonly string[]
+  /** With at least one of these tags. */
+  readonly anyTag?: readonly string[]
+  /** With this worker. */
+  readonly worker?: string
+  /** With an id that begins with this text. */
+  readonly idPrefix?: string
+  /** Added in this range. */
+  readonly created?: TimeRange
+  /** Whose last attempt started in this range. */
+  readonly started?: TimeRange
+  /** Finished in this range. */
+  readonly finished?: TimeRange
+  /** Whose last error has this code. */
+  readonly errorCode?: string
+  /** Whose last error has this fingerprint. */
+  readonly fingerprint?: string
   /** Continue after this cursor. */
   readonly cursor?: string
-  /** By insertion. Default `oldest` first. */
-  readonly order?: 'oldest' | 'newest'
+  /**
+   * By insertion, `oldest` or `newest` first; or `finished`: only those that failed or were cancelled, by the time they
+   * did, the last one first, then by insertion, the newest first. Default `oldest`.
+   */
+  readonly order?: 'oldest' | 'newest' | 'finished'
   /** At most this many jobs. Default 100. */
   readonly limit?: number
+  /** Count the jobs that match instead of reading them: the page has a `count` and no items, and `limit` is not used. */
+  readonly count?: true
   /** At most about this many bytes of text; the job that reaches the limit is the last of its page. Default 8 MiB. */
   readonly bytes?: number
 }
 
+/** A range of time, open at the end that is absent. */
+export interface TimeRange {
+  /** At this time or later. */
+  readonly from?: Time
+  /** Before this time. */
+  readonly to?: Time
+}
+
 /**
  * One page, and where the next begins; no `cursor` when there is none. Only the cursor shows whether there is more: a
- * page that is shorter than its limit may have been cut by its bytes.
+ * page that is shorter than its limit, or empty, may have been cut by its bytes, or by the rows that one call looks at.
  */
 export interface Page<T> {
   /** The jobs of the page. */
   readonly items: readonly T[]
   /** Where the next page begins. */
   readonly cursor?: string
+  /** How many jobs match, of those that this call looked at; only of a query that counts. */
+  readonly count?: number
 }
 
 /**
@@ -80,6 +114,8 @@ export interface DetailsQuery {
   readonly cellsAfter?: string
   /** Workers whose revoked leases to list: leases that count against limits although another writer moved their job. */
   readonly revokedFrom?: readonly string[]
+  /** The failing jobs of a queue, by the fingerprints of their last errors. */
+  readonly failures?: FailuresQuery
   /** Log lines after this index (default: from the first that is kept), and at most `limit` of them (default: all). */
   readonly logs?: { readonly after?: number; readonly limit?: number }
   /**
@@ -91,6 +127,36 @@ export interface DetailsQuery {
   readonly steps?: { readonly after?: number }
   /** At most about this many bytes of text about jobs, and as many of cells under a prefix. Default 8 MiB. */
   readonly bytes?: number
+}
+
+/** Which failing jobs to count: those whose last attempt failed, and that have not completed since. */
+export interface FailuresQuery {
+  /** The queue. */
+  readonly queue: string
+  /** Fingerprints after this one, in byte order. Default: from the first. */
+  readonly after?: string
+  /** At most this many fingerprints. */
+  readonly limit: number
+}
+
+/** The failing jobs of one fingerprint. */
+export interface FailureCount {
+  /** The fingerprint. */
+  readonly fingerprint: string
+  /** How many jobs; if `more`, at least so many. */
+  readonly count: number
+  /** The jobs were not counted to the end. */
+  readonly more: boolean
+  /** When the job that was added first failed last. */
+  readonly first: Time
+  /** When the job that was added last failed last. */
+  readonly last: Time
+  /** That job. */
+  readonly id: string
+  /** Its name. */
+  readonly name: string
+  /** Its error. */
+  readonly error: ErrorInfo
 }
 
 /** The data stored beside one job. */
@@ -128,6 +194,8 @@ export interface Details {
   readonly moreCells?: string
   /** Where `revokedFrom` was given: such leases that are neither given up nor expired, at most `REVOKED_LISTED`. */
   readonly revoked?: readonly RevokedLease[]
+  /** Where `failures` was given: the fingerprints, in byte order. Each call counts a bounded number of jobs. */
+  readonly failures?: readonly FailureCount[]
 }
 
 /** A lease that counts against limits although another writer moved its job. */
@@ -179,6 +247,8 @@ export interface Notice {
   readonly due: readonly { readonly queue: string; readonly at: Time }[]
   /** Leases that this commit revoked. */
   readonly revoked: readonly Revoked[]
+  /** Holds that this commit added or extended: what was leased before and has not started is to be handed back. */
+  readonly held?: readonly HoldEnd[]
   /** Leases may have been revoked without a notice. Lease holders find out by renewing theirs. */
   readonly missed?: true
   /** In order and without gaps; empty for watchers of hints alone. */
@@ -290,14 +360,21 @@ export interface Store<Given = unknown, Taken = Given> {
   /**
    * Jobs in the order of their insertion. Paging neither skips nor repeats a job that matches throughout. A page is cut
    * by its limit and by its bytes, and holds at least one job if there is any.
+   *
+   * A query with `tags` or any field after it reads the narrowest index that holds all matches and checks the rest row
+   * by row, at most `ROWS_LOOKED` rows a call: its page may be empty although there are more. Where such a query has a
+   * range of time, jobs added while the store's clock was off by more than ten minutes may be left out.
    */
   find(query: Query, tx?: Tx): Promise<Page<JobRecord>>
 
   /** Edges, logs and cells. */
   details(query: DetailsQuery, tx?: Tx): Promise<Details>
 
-  /** Counts of the queues named, or of all; a queue that was never used has none. */
-  tally(queues?: readonly string[], tx?: Tx): Promise<readonly QueueTally[]>
+  /**
+   * Counts of the queues named, or of all; a queue that was never used has none. With `heads` also what stands first in
+   * each index, read from there: neither depends on the number of jobs.
+   */
+  tally(queues?: readonly string[], tx?: Tx, options?: TallyOptions): Promise<readonly QueueTally[]>
 
   /**
    * What is due now, and when to look again: `next` is the earliest time still ahead, of jobs in these queues and not

@@ -1,6 +1,6 @@
 // store/transaction-context.ts: the transaction that the running code is inside of. Calls to the same store join it.
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { MillraceError } from '../job/errors.js'
+import { MillraceError } from '../job/errors/errors.js'
 import type { Time } from '../job/job.js'
 import type { Group, Store, Tx, Verdict } from './store.js'
 
@@ -51,6 +51,12 @@ export class OpenTransaction implements AfterCommit {
   /** Whether it has ended: later calls are refused. */
   get ended(): boolean {
     return this.#ended
+  }
+
+  /** Whether the user ends it, or the one enclosing it: the library does not learn whether it is committed. */
+  get endedByUser(): boolean {
+    if (this.#outcomes !== undefined) return true
+    return this.outer?.store === this.store && !this.outer.ended && this.outer.endedByUser
   }
 
   /** Marks it as about to be committed or rolled back: no call joins it any more. */

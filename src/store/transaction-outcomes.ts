@@ -1,5 +1,5 @@
 // store/transaction-outcomes.ts: finds out which user transactions were committed, by the jobs added in them.
-import { isMillraceError } from '../job/errors.js'
+import { isMillraceError } from '../job/errors/errors.js'
 import type { JobRecord, Millis, Time } from '../job/job.js'
 import { outside } from './transaction-context.js'
 import type { AfterCommit, Evidence } from './transaction-context.js'
@@ -43,15 +43,18 @@ interface SoughtJob {
 export class TransactionOutcomes implements AfterCommit {
   readonly #store: Store
   readonly #runtime: Runtime
+  readonly #idle: boolean
   readonly #sought = new Map<string, SoughtJob>()
   #jobs = 0
   #bytes = 0
   #timer: { readonly at: Millis; readonly background: boolean; readonly stop: Stop } | undefined
   #looking: Promise<void> | undefined
 
-  constructor(store: Store, runtime: Runtime) {
+  /** `idle`: no report is worth keeping a process alive for. Default false. */
+  constructor(store: Store, runtime: Runtime, idle = false) {
     this.#store = store
     this.#runtime = runtime
+    this.#idle = idle
   }
 
   /** Reports once the job is found; at once where there is none to look for. */
@@ -75,7 +78,7 @@ export class TransactionOutcomes implements AfterCommit {
       if ((this.#jobs <= HELD_JOBS && this.#bytes <= HELD_BYTES) || oldest.id === id) break
       this.#drop(oldest)
     }
-    this.#arm(this.#runtime.elapsed() + FIRST_PAUSE, false)
+    this.#arm(this.#runtime.elapsed() + FIRST_PAUSE, this.#idle)
   }
 
   /** A claim received these jobs, so the transactions that added them were committed. */
@@ -138,7 +141,7 @@ export class TransactionOutcomes implements AfterCommit {
       let background = true
       for (const one of this.#sought.values()) {
         next = Math.min(next, one.next)
-        if (later - one.since < YOUNG) background = false
+        if (!this.#idle && later - one.since < YOUNG) background = false
       }
       this.#arm(next, background)
     })

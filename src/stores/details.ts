@@ -1,7 +1,8 @@
 // stores/details.ts: reads the details of jobs, and cells, up to a limit of bytes, for stores that read entry by entry.
-import type { Edge, LogLine, StepResult } from '../job/job.js'
+import type { Edge, JobRecord, LogLine, StepResult, Time } from '../job/job.js'
+import type { JsonText } from '../job/values/json.js'
 import { READ_BYTES } from '../store/read-pages.js'
-import type { Cell, Details, DetailsQuery, JobDetails } from '../store/store.js'
+import type { Cell, Details, DetailsQuery, FailureCount, JobDetails } from '../store/store.js'
 
 /** The details of one job. Lists start after a position, and are read only as far as they fit into the limit of bytes. */
 export interface DetailsSource {
@@ -37,6 +38,12 @@ export function detailsOf(
     }
   }
   return all
+}
+
+/** A step as it is stored; columns that are null are absent. */
+export function stepOf(name: string, result: JsonText | null, ran: number | null, endedAt: number | null): StepResult {
+  const step = { name, result: result ?? undefined }
+  return ran === null || endedAt === null ? step : { ...step, ran, endedAt }
 }
 
 const NO_DETAILS = { edges: [], dependents: [], logs: [], steps: [], related: false } as const
@@ -124,4 +131,20 @@ function takeBytes<T>(
 
 function lengthOf(text: string | undefined): number {
   return text === undefined ? 0 : text.length
+}
+
+/** The entry of a fingerprint, from the failing jobs that were added first and last. */
+export function failureCount(
+  fingerprint: string,
+  counted: Pick<FailureCount, 'count' | 'more'>,
+  oldest: JobRecord,
+  newest: JobRecord,
+): FailureCount {
+  const { id, name, error } = newest
+  return { fingerprint, ...counted, first: failedAt(oldest), last: failedAt(newest), id, name, error: error! }
+}
+
+/** When a job failed last. Each failed attempt is recorded; a reason for a cancellation is, too. */
+function failedAt({ errors, finishedAt, createdAt }: JobRecord): Time {
+  return errors.at(-1)?.at ?? finishedAt ?? createdAt
 }

@@ -1,5 +1,5 @@
 // stores/event-pages.ts: how many events a store keeps for subscribers that resume, and how many it reads at a time.
-import { MillraceError } from '../job/errors.js'
+import { MillraceError } from '../job/errors/errors.js'
 import type { StoreEvent } from '../job/events.js'
 
 /** Default size of a ring, in events and in bytes. */

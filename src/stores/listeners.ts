@@ -1,6 +1,7 @@
 // stores/listeners.ts: the watchers in one process of a database that several processes share.
 import type { Millis } from '../job/job.js'
 import type { Stop } from '../store/runtime.js'
+import { microtask } from '../store/runtime.js'
 import type { Notice, WatchOptions } from '../store/store.js'
 import type { StoreEvent } from '../job/events.js'
 
@@ -12,14 +13,14 @@ export const PRESENCE_EXPIRES: Millis = 90_000
 export const PRESENCE_EVERY: Millis = 30_000
 
 /** The part of a notice that is not events. */
-export type Hints = Pick<Notice, 'work' | 'due' | 'revoked' | 'missed'>
+export type Hints = Pick<Notice, 'work' | 'due' | 'revoked' | 'held' | 'missed'>
 
 export const NO_EVENTS: readonly StoreEvent[] = Object.freeze([])
 export const NO_HINTS: Hints = Object.freeze({ work: [], due: [], revoked: [] })
 
 /** Whether there are any hints. */
-export function anyHints({ work, due, revoked, missed }: Hints): boolean {
-  return work.length + due.length + revoked.length > 0 || missed === true
+export function anyHints({ work, due, revoked, held, missed }: Hints): boolean {
+  return work.length + due.length + revoked.length > 0 || held !== undefined || missed === true
 }
 
 /** A value of `since`: the watcher is reading the events that it missed, and gets no new ones yet. */
@@ -87,7 +88,7 @@ export class Listeners {
     const first = events.length === 0 ? 0 : Number(events[0]!.cursor)
     const notice: Notice = { ...hints, events, gap }
     const hintsOnly: Notice = { ...hints, events: NO_EVENTS, gap: false }
-    queueMicrotask(() => {
+    microtask(() => {
       for (const watcher of watchers) {
         const { since = RESUMING } = watcher
         if (!watcher.events || since === RESUMING || (events.length === 0 && !gap)) {

@@ -1,5 +1,5 @@
 // stores/transaction-scope.ts: guards the handle that a user gets, so that it works only while its transaction is open.
-import { MillraceError } from '../job/errors.js'
+import { MillraceError } from '../job/errors/errors.js'
 
 /** A transaction that was given to a user, or a savepoint in one. */
 export class Scope {

@@ -1,6 +1,7 @@
 // testing/play.ts: runs a script from start to end and checks its history.
 import type { JobRecord, Millis } from '../job/job.js'
 import type { EventType, QueueEvent } from '../queue/events/events.js'
+import type { Queue } from '../queue/queue.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
 import { scripted } from './script/acting.js'
@@ -10,7 +11,7 @@ import type { Entry } from './check/history.js'
 import type { Operation, Script } from './script/script.js'
 import { Stage } from './world/stage.js'
 import type { Actor, StageOptions } from './world/stage.js'
-import { takeStep } from './script/steps.js'
+import { takeStep } from './script/take-step.js'
 import type { Rule, Violation } from './check/violation.js'
 import { Operator } from './script/workload.js'
 
@@ -93,6 +94,7 @@ export function runScript(script: Script, options: RunScriptOptions = {}): Promi
     },
     perform: (stage, step) => (operator ??= new Operator(stage)).perform(step),
     unblock: ({ queues }) => {
+      for (const queue of queues.values()) void resumeSchedules(queue).catch(() => {})
       for (const queue of queues.values()) {
         for (const name of [undefined, 'even', 'odd']) void queue.resume(name).catch(() => {})
       }
@@ -167,6 +169,11 @@ async function runWithFaults(
   await stage.run(end + 1)
   await stage.run(end + timeout, () => produced)
   if (!produced) report('expected', 'Producing did not end.')
+}
+
+/** A paused schedule never ends, and a simulation must. */
+async function resumeSchedules(queue: Queue): Promise<void> {
+  for (const { key, state } of await queue.schedules()) if (state === 'paused') await queue.schedule(key).resume()
 }
 
 /** Runs without faults until every job has ended: all processes thaw, and one more worker starts, which stays. */

@@ -1,7 +1,8 @@
 // upkeep/siblings.ts: cancels jobs that are not needed any more, before their parent is handled.
 import { isFinished, unfinishedStates } from '../job/job.js'
 import type { Edge, JobHeader } from '../job/job.js'
-import { cancel, isDenied, chainsToCancel } from '../job/lifecycle.js'
+import { chainsToCancel } from '../job/dependencies.js'
+import { cancel, isDenied } from '../job/lifecycle.js'
 import { headerOf } from '../job/record.js'
 import type { Connection } from '../store/connection.js'
 import { runSteps } from '../store/maybe-sync.js'

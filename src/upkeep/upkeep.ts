@@ -1,19 +1,22 @@
 // upkeep/upkeep.ts: the due loop: ended delays, expired leases, broken dependencies, schedules, jobs to be removed.
+import { bulkQueue } from '../job/bulk.js'
 import { isFinished } from '../job/job.js'
 import type { JobHeader, JobRecord, Millis, Time } from '../job/job.js'
-import { isMillraceError } from '../job/errors.js'
+import { isMillraceError } from '../job/errors/errors.js'
 import { due } from '../job/lifecycle.js'
 import { isPlain } from '../job/retention.js'
 import type { PlainJob } from '../job/retention.js'
 import { backoffDelay } from '../job/retry.js'
 import type { Backoff } from '../job/retry.js'
 import type { Callbacks } from '../queue/settings/retention.js'
+import type { EndedOperation } from '../queue/operations/bulk/run.js'
 import type { Connection } from '../store/connection.js'
 import { PAGE_SIZE, readDetails } from '../store/read-pages.js'
 import { poll } from '../store/runtime.js'
 import type { Stop } from '../store/runtime.js'
 import { runSteps } from '../store/maybe-sync.js'
 import type { Due, Group } from '../store/store.js'
+import { BulkRuns, isDueBulk } from './bulk-runs.js'
 import { dueRecords, ownedSignals } from './due-records.js'
 import type { KeepLast } from './retention/keep-last.js'
 import { Retention } from './retention/retention.js'
@@ -32,6 +35,8 @@ export interface UpkeepParts {
   readonly every: Millis
   /** How long live workers take to renew. Reaping is postponed by that after an outage. */
   readonly renewEvery: Millis
+  /** How long a run of a bulk operation that is silent keeps it from other workers. */
+  readonly lease: Millis
   /** The wait between tries while the store fails. */
   readonly reconnect: Backoff
   /** Keeps the newest finished jobs of names that have such a rule. */
@@ -48,6 +53,8 @@ export interface UpkeepParts {
   readonly errors: { report(error: unknown): void }
   /** Receives the changes of a job that were due, once they are durable. */
   readonly reporter: { upkept(job: JobHeader, changes: Group): void }
+  /** Receives the bulk operations that were ended here. Default: none does. */
+  readonly operationEnded?: (operation: EndedOperation) => void
 }
 
 /**
@@ -84,6 +91,9 @@ export class Upkeep {
   readonly #unreadable = new Map<string, number>()
   readonly #retention: Retention
   readonly #sweep: Sweep
+  readonly #bulkRuns: BulkRuns
+  /** Its queues, and those that hold their bulk operations. */
+  readonly #dueQueues: readonly string[]
   #unregister: Stop | undefined
 
   constructor(parts: UpkeepParts) {
@@ -91,6 +101,8 @@ export class Upkeep {
     this.#clock = new StoreClock(parts.connection.runtime)
     this.#retention = new Retention(parts.connection)
     this.#sweep = new Sweep(parts, this.#retention, this.#clock)
+    this.#bulkRuns = new BulkRuns(parts, this.#clock)
+    this.#dueQueues = [...parts.queues, ...parts.queues.map(bulkQueue)]
   }
 
   /** Runs a pass now, and from then on whenever something is due. */
@@ -101,9 +113,9 @@ export class Upkeep {
     this.#sweep.start()
   }
 
-  /** Something will be due at that time, by the store's clock. */
-  expect(at: Time): void {
-    this.#schedule(at - this.#clock.now() + this.#jitter())
+  /** Something will be due in a queue at that time, by the store's clock. */
+  expect(queue: string, at: Time): void {
+    if (this.#dueQueues.includes(queue)) this.#schedule(at - this.#clock.now() + this.#jitter())
   }
 
   /** Runs a pass now, after the one in progress; resolves when it has ended, even if the store failed. */
@@ -123,7 +135,7 @@ export class Upkeep {
     this.#stopped = true
     this.#timer?.()
     this.#timer = undefined
-    await Promise.all([this.#working, this.#sweep.stop()])
+    await Promise.all([this.#working, this.#sweep.stop(), this.#bulkRuns.stop()])
     await this.#parts.keepLast.stop()
     this.#unregister?.()
     await this.#retention.idle()
@@ -170,7 +182,8 @@ export class Upkeep {
 
   /** Handles all that is due now; returns how long to wait. */
   async #pass(): Promise<Millis> {
-    const { connection, queues, leases } = this.#parts
+    const { connection, leases } = this.#parts
+    const queues = this.#dueQueues
     const skipped: string[] = []
     let busy = false
     while (!this.#stopped) {
@@ -216,6 +229,13 @@ export class Upkeep {
     return job.state === 'active' && (holding || claimer.isClaimingFor(job.worker))
   }
 
+  /** Whether a due row is a bulk operation, which is worked on beside this pass. */
+  #isBegun(job: JobHeader): boolean {
+    if (!isDueBulk(job)) return false
+    this.#bulkRuns.begin(job)
+    return true
+  }
+
   async #carryOut({ now, jobs }: Due, holding: boolean): Promise<CarriedOut> {
     const { store } = this.#parts.connection
     const broken = jobs.filter((job) => job.state === 'waiting-children').map((job) => job.id)
@@ -225,7 +245,7 @@ export class Upkeep {
     for (const each of details) cancelled += await cancelUnneeded(this.#parts.connection, each.edges)
     // Skips jobs that were claimed here while the store was read.
     const leased = new Set(this.#parts.leases.ids)
-    const own = jobs.filter((job) => !leased.has(job.id) && !this.#isSpared(job, holding))
+    const own = jobs.filter((job) => !leased.has(job.id) && !this.#isSpared(job, holding) && !this.#isBegun(job))
     const carrying = own
       .filter(isPlain)
       .filter(({ state }) => !isFinished(state))
@@ -284,6 +304,8 @@ export class Upkeep {
       return await fireDueSchedule(job, now, {
         commit: (group) => main.tryCommit(group),
         details: (query) => store.details(query),
+        find: (query) => store.find(query),
+        get: async (id) => (await store.get([id]))[0],
       })
     } catch (error) {
       if (!isMillraceError(error, 'INVALID_SCHEDULE')) throw error

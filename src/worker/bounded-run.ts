@@ -1,8 +1,8 @@
 // worker/bounded-run.ts: a run of a worker that ends: when its queues are drained, at a time, or after so many jobs.
-import { MillraceError, quote } from '../job/errors.js'
+import { MillraceError, quote } from '../job/errors/errors.js'
 import type { Millis } from '../job/job.js'
-import { refuseUnknown } from '../job/names.js'
-import { invalid, oneOf, whole } from '../job/options.js'
+import { refuseUnknown } from '../job/values/names.js'
+import { invalid, oneOf, whole } from '../job/values/options.js'
 import { checkAbortSignal } from '../queue/operations/abort-signal.js'
 import type { Stop } from '../store/runtime.js'
 import type { Upkeep } from '../upkeep/upkeep.js'
@@ -126,6 +126,7 @@ export class BoundedRun {
    */
   async #drained(over: () => boolean): Promise<void> {
     const { run, errors } = this.#parts
+    let last: string | undefined
     while (!over()) {
       if (!this.#isQuiet) {
         await run.nextChange()
@@ -136,7 +137,12 @@ export class BoundedRun {
       await this.#runner.claimer.claimNow()
       if (!this.#isQuiet || run.started !== before) continue
       try {
-        if (!(await this.#runsElsewhere())) return
+        const counts = await this.#counts()
+        const isStable = counts.text === last
+        last = counts.text
+        if (!counts.active && isStable) return
+        // A job that ended after the claim may have released others: they are claimed before these counts can count.
+        if (!counts.active) continue
       } catch (error) {
         errors.report(error)
       }
@@ -144,15 +150,15 @@ export class BoundedRun {
     }
   }
 
-  /** Whether jobs that this worker handles are running in its queues. */
-  async #runsElsewhere(): Promise<boolean> {
+  /** The jobs that this worker handles in its queues: whether some are running, and a text of all their counts. */
+  async #counts(): Promise<{ readonly active: boolean; readonly text: string }> {
     const { connection, queues, settings } = this.#parts
-    for (const { names } of await connection.store.tally(queues)) {
-      for (const [name, states] of Object.entries(names)) {
-        if ((states.active ?? 0) > 0 && settings.names?.includes(name) !== false) return true
-      }
-    }
-    return false
+    const handled = (await connection.store.tally(queues)).flatMap(({ queue, names }) =>
+      Object.entries(names)
+        .filter(([name]) => settings.names?.includes(name) !== false)
+        .map(([name, states]) => ({ queue, name, states })),
+    )
+    return { active: handled.some(({ states }) => (states.active ?? 0) > 0), text: JSON.stringify(handled) }
   }
 
   async #changeWithin(delay: Millis): Promise<void> {

@@ -269,7 +269,7 @@ export class Claimer {
     if (failure !== undefined) errors.report(failure.reason)
   }
 
-  /** The receipt arrived after the leases expired: keeps the jobs that can still be renewed, because nobody reaped them. */
+  /** The receipt arrived after the leases expired: keeps the jobs that can still be renewed, because no upkeep reaped them. */
   async #renewLateClaims(jobs: readonly JobRecord[], ranDry: readonly (string | undefined)[]): Promise<void> {
     const { connection, settings, errors } = this.#parts
     const sentAt = connection.runtime.elapsed()

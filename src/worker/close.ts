@@ -1,10 +1,10 @@
 // worker/close.ts: what a close waits for, for how long, and the errors if that was too short.
-import { parseDuration } from '../job/duration.js'
-import type { Duration } from '../job/duration.js'
-import { MillraceError, isMillraceError } from '../job/errors.js'
+import { parseDuration } from '../job/values/duration.js'
+import type { Duration } from '../job/values/duration.js'
+import { MillraceError, isMillraceError } from '../job/errors/errors.js'
 import type { Millis } from '../job/job.js'
 import type { Deliveries } from '../queue/settings/webhook.js'
-import { refuseUnknown } from '../job/names.js'
+import { refuseUnknown } from '../job/values/names.js'
 import { within } from '../store/runtime.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Slots } from './slots.js'
@@ -65,7 +65,7 @@ export async function endDeliveries(
     if (!isMillraceError(error, 'SHUTDOWN_TIMEOUT')) return error
     return new MillraceError(
       'SHUTDOWN_TIMEOUT',
-      `Deliveries to webhooks were still under way after ${timeouts.timeout} ms and were broken off; whoever sends them next begins anew.`,
+      `Deliveries to webhooks were still in progress after ${timeouts.timeout} ms and were interrupted; the worker that sends them next starts again.`,
       { details: { timeout: timeouts.timeout, left: 0 } },
     )
   }

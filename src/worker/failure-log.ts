@@ -1,10 +1,10 @@
 // worker/failure-log.ts: prints the failures of a worker's jobs for people, one line each, at a bounded rate.
 import { isAbsolute, relative } from 'node:path'
-import { placeOf } from '../job/failure.js'
+import { placeOf } from '../job/errors/failure.js'
 import type { ErrorInfo, JobHeader, Millis, Time } from '../job/job.js'
 import { failureIn } from '../job/moves.js'
 import type { Failure } from '../job/moves.js'
-import { workerNameIn } from '../job/names.js'
+import { workerNameIn } from '../job/values/names.js'
 import type { Logger } from '../queue/events/events.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Group } from '../store/store.js'

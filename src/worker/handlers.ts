@@ -1,5 +1,5 @@
 // worker/handlers.ts: the types of handlers, derived from the declared jobs: single, batch, in phases, by name.
-import type { Duration } from '../job/duration.js'
+import type { Duration } from '../job/values/duration.js'
 import type { BackoffOptions } from '../job/retry.js'
 import type {
   DataOf,
@@ -14,9 +14,9 @@ import type {
 import type { Job } from '../queue/job.js'
 import type { ContinuationOf, DependenciesOf } from '../queue/flows/chain-types.js'
 import type { Store } from '../store/store.js'
-import type { BatchHandler, BatchHandlerOptions, BatchOptions } from './batches/types.js'
+import type { BatchHandler, BatchHandlerOptions, BatchOptions } from './batches/handler.js'
 import type { JobContext } from './attempt/context.js'
-import type { AnyPhases, Exactly, FreePhases, Phases } from './phases/types.js'
+import type { AnyPhases, Exactly, FreePhases, Phases } from './phases/handler.js'
 
 /** A job as its handler sees it: with its data as parsed by the `input` schema. */
 export type HandledJob<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = Name extends unknown

@@ -1,5 +1,5 @@
 // worker/leases.ts: the leases of a worker: renews all of them in one batch on one timer, and handles their loss.
-import { MillraceError } from '../job/errors.js'
+import { MillraceError } from '../job/errors/errors.js'
 import type { Millis } from '../job/job.js'
 import { cancelReason } from '../job/lifecycle.js'
 import type { Connection } from '../store/connection.js'

@@ -25,6 +25,7 @@ export class Registration {
   readonly #connection: Connection
   readonly #self: WorkerEntry
   readonly #reporter: Pick<Reporter, 'workerEvent'>
+  readonly #running: () => number
   #version = 0
   #state: State = 'running'
   #others = 0
@@ -38,8 +39,15 @@ export class Registration {
   /** The worker has stopped: a later heartbeat must not recreate its entry. */
   #stopped = false
 
-  constructor(connection: Connection, self: WorkerEntry, reporter: Pick<Reporter, 'workerEvent'>) {
+  /** `running` returns how many handlers are running now. */
+  constructor(
+    connection: Connection,
+    self: WorkerEntry,
+    reporter: Pick<Reporter, 'workerEvent'>,
+    running: () => number = () => 0,
+  ) {
     this.#connection = connection
+    this.#running = running
     this.#self = self
     this.#reporter = reporter
   }
@@ -119,7 +127,7 @@ export class Registration {
 
   async #put(state: State | undefined, batcher: Connection['renewals']): Promise<void> {
     const key = cellKey.worker(this.#self.id)
-    const value = state === undefined ? undefined : JSON.stringify({ ...this.#self, state })
+    const value = state === undefined ? undefined : JSON.stringify({ ...this.#self, state, running: this.#running() })
     const types = [...this.#unpublished]
     const events = types.flatMap((type) => this.#self.queues.map((queue) => ({ type, queue, worker: this.#self.id })))
     for (;;) {
@@ -143,7 +151,8 @@ export class Registration {
 
 /** What a worker is known by from its settings on. */
 type Known = Pick<WorkerParts, 'id' | 'queues' | 'connection'> & {
-  readonly settings: Pick<Settings, 'names' | 'handles' | 'renewEvery'> & Partial<Pick<Settings, 'workerName'>>
+  readonly settings: Pick<Settings, 'names' | 'handles' | 'renewEvery' | 'concurrency'> &
+    Partial<Pick<Settings, 'workerName'>>
 }
 
 /** The entry of a worker in this process. */
@@ -159,6 +168,7 @@ export function entryOf({ id, queues, settings, connection }: Known): WorkerEntr
     queues,
     names: settings.names,
     versions: versionsOf(settings),
+    slots: settings.concurrency,
     every: settings.renewEvery,
     startedAt: runtime.now(),
   }

@@ -1,11 +1,11 @@
 // worker/reporter.ts: emits what happens to the jobs of a worker, once it is durable, and the errors of handlers.
 import { afterOwnChanges } from '../job/apply.js'
 import type { CellEvent } from '../job/change.js'
-import { MillraceError } from '../job/errors.js'
+import { MillraceError } from '../job/errors/errors.js'
 import type { StoreEvent, StoreEventType } from '../job/events.js'
-import { describeError } from '../job/failure.js'
+import { describeError } from '../job/errors/failure.js'
 import type { JobHeader, JobRecord } from '../job/job.js'
-import { decodeJson } from '../job/json.js'
+import { decodeJson } from '../job/values/json.js'
 import type { Outcome } from '../job/lifecycle.js'
 import { publicEvent } from '../queue/events/events.js'
 import type { Emitter, QueueEvent } from '../queue/events/events.js'
@@ -13,6 +13,7 @@ import { Job } from '../queue/job.js'
 import type { JobActions } from '../queue/job.js'
 import type { Processed, Processing } from '../queue/telemetry.js'
 import type { Runtime } from '../store/runtime.js'
+import type { SeriesRecorder } from '../store/series.js'
 import type { Group } from '../store/store.js'
 import type { PublishedNote } from './attempt/pending-notes.js'
 import type { FailureLog } from './failure-log.js'
@@ -21,6 +22,7 @@ import type { FailureLog } from './failure-log.js'
 const outcomeNames = {
   returned: 'completed',
   snoozed: 'snoozed',
+  held: 'snoozed',
   waits: 'waiting-children',
   interrupted: 'interrupted',
 } as const
@@ -44,6 +46,8 @@ export interface ReporterOptions {
   readonly actions: JobActions
   /** Prints failures; undefined: they are not printed. */
   readonly failures: FailureLog | undefined
+  /** Counts what becomes of jobs. */
+  readonly series: Pick<SeriesRecorder, 'changed'>
 }
 
 /** Emits the events of one worker. Those about a job carry its handle. */
@@ -55,8 +59,9 @@ export class Reporter {
   readonly #queueEmitter: Emitter | undefined
   readonly #actions: JobActions
   readonly #failures: FailureLog | undefined
+  readonly #series: ReporterOptions['series']
 
-  constructor({ worker, queues, runtime, emitter, queueEmitter, actions, failures }: ReporterOptions) {
+  constructor({ worker, queues, runtime, emitter, queueEmitter, actions, failures, series }: ReporterOptions) {
     this.#worker = worker
     this.#queues = queues
     this.#runtime = runtime
@@ -64,6 +69,7 @@ export class Reporter {
     this.#queueEmitter = queueEmitter
     this.#actions = actions
     this.#failures = failures
+    this.#series = series
   }
 
   /** An event of the worker itself. */
@@ -96,6 +102,7 @@ export class Reporter {
   /** A settlement is durable: these changes, for this outcome. `tracing` measures the run, if anything does. */
   settled(record: JobRecord, outcome: Outcome, changes: Group, tracing: Processing | undefined): void {
     const { id, name, queue, attempt } = record
+    this.#series.changed(record, changes)
     if (outcome.kind === 'returned' && this.#emitter.has('completed')) {
       const at = this.#runtime.now()
       const result = outcome.result === undefined ? undefined : decodeJson(outcome.result)
@@ -118,6 +125,7 @@ export class Reporter {
 
   /** Upkeep has changed a job, of this worker or another, because it was due. */
   upkept(job: JobHeader, changes: Group): void {
+    this.#series.changed(job, changes)
     if (job.kind === 'job') this.#failures?.applied(job, changes)
   }
 

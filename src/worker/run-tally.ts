@@ -13,7 +13,7 @@ export interface RunReport {
   readonly failed: number
   /** Failed attempts of jobs that are tried again, in this run or later. */
   readonly retrying: number
-  /** Jobs that were snoozed, or sleep. */
+  /** Jobs that were snoozed or held, or sleep. */
   readonly snoozed: number
   /** Jobs that wait for their children or for a signal. */
   readonly waiting: number

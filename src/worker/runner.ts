@@ -1,10 +1,13 @@
 // worker/runner.ts: the path of a job through its worker: claim → run → outcome → settle → report → the next claim.
-import type { MillraceError } from '../job/errors.js'
+import type { MillraceError } from '../job/errors/errors.js'
+import { holdKey, isFor } from '../job/holds.js'
+import type { HoldEnd } from '../job/holds.js'
 import type { JobRecord, Millis } from '../job/job.js'
+import type { Outcome } from '../job/lifecycle.js'
 import type { Stop } from '../store/runtime.js'
 import type { Attempt } from './attempt/attempt.js'
 import { callHandler } from './attempt/call.js'
-import { isThenable } from './attempt/failure.js'
+import { isThenable } from './attempt/attempt-errors.js'
 import { HandlerAttempt } from './attempt/handler-attempt.js'
 import { failure, returnedOutcome, thrownOutcome } from './attempt/outcome.js'
 import type { AttemptOutcome } from './attempt/outcome.js'
@@ -33,6 +36,8 @@ export class Runner {
   readonly #prefetch: Prefetch
   /** Attempts at jobs of which an older handler is still running here. They wait for it to end, for a limited time. */
   readonly #waitingForHandler = new Map<string, { readonly attempt: HandlerAttempt; readonly stop: Stop }>()
+  /** Holds that the claim in flight may not have met, by what they are for. */
+  readonly #held = new Map<string, HoldEnd>()
   /** Handlers are being started. One that ends at once lets the next one start without a nested call. */
   #filling = false
   #prefetchTimer: Stop | undefined
@@ -41,7 +46,7 @@ export class Runner {
     this.#parts = parts
     this.#leases = leases
     this.#prefetch = new Prefetch(parts.connection.runtime.elapsed)
-    this.slots = new Slots(parts)
+    this.slots = new Slots(parts, () => this.#next())
     this.settlements = new Settlements(parts, leases)
     this.claimer = new Claimer(parts, this.slots, leases, this.#prefetch, {
       accept: (...claimed) => this.#accept(...claimed),
@@ -59,11 +64,14 @@ export class Runner {
   /** Accepts claimed jobs. `sentAt` is when the claim was sent. For the names in `ranDry`, the store has no more jobs. */
   #accept(records: readonly JobRecord[], sentAt: Millis, ranDry: readonly (string | undefined)[]): void {
     const running = this.#runningAmong(records)
+    const holds = records.length === 0 ? NO_HOLDS : [...this.#held.values()]
+    if (sentAt > 0 || records.length > 0) this.#held.clear() // the claim is answered
     for (const record of records) {
       const handler = this.#parts.settings.handlerOf(record)!
       const attempt = new HandlerAttempt(this.#parts, this.#leases, record, handler, sentAt + handler.lease)
       this.#leases.add(attempt)
-      if (running?.has(record.id) === true) this.#waitForOldHandler(attempt)
+      if (holds.some((hold) => isHeldBy(hold, attempt))) this.#return(attempt)
+      else if (running?.has(record.id) === true) this.#waitForOldHandler(attempt)
       else this.#push(attempt)
     }
     for (const name of ranDry) this.slots.ranDry(true, name)
@@ -193,9 +201,16 @@ export class Runner {
     this.#release(attempt)
     if (outcome !== undefined) this.#prefetch.ended()
     if (outcome === undefined) this.settlements.releaseLease(attempt)
-    else if (committed === undefined) this.settlements.send(attempt, outcome)
+    else if (committed === undefined) this.#send(attempt, outcome)
     else this.settlements.landed(attempt, committed.outcome, committed.group)
     this.#next()
+  }
+
+  #send(attempt: Attempt, outcome: Outcome): void {
+    this.settlements.send(attempt, outcome)
+    if (outcome.kind !== 'held') return
+    const { for: _length, ...scope } = outcome.hold
+    this.held({ ...scope, queue: attempt.record.queue, until: Infinity }) // not only once the hold is durable
   }
 
   #release(attempt: Attempt): void {
@@ -232,6 +247,27 @@ export class Runner {
     this.#returnPrefetched()
   }
 
+  /**
+   * Some jobs are held: returns those that were leased before and have not started, and those that the claim in flight
+   * brings, unless it was applied after the end of the hold.
+   */
+  held(hold: HoldEnd): void {
+    if (!this.claimer.isOpen) return // what has not started is returned
+    if (this.claimer.isClaiming) this.#held.set(`${hold.queue.length} ${hold.queue}${holdKey(hold)}`, hold)
+    if (this.unstarted === 0) return
+    for (const { attempt, stop } of [...this.#waitingForHandler.values()]) {
+      if (!isHeldBy(hold, attempt)) continue
+      stop()
+      this.#waitingForHandler.delete(attempt.record.id)
+      this.#return(attempt)
+    }
+    for (const attempt of [...this.slots.takeGathering(), ...this.slots.takePrefetched()]) {
+      if (isHeldBy(hold, attempt)) this.#return(attempt)
+      else this.#push(attempt)
+    }
+    this.#fill(true)
+  }
+
   /** Returns prefetched jobs. */
   #returnPrefetched(): void {
     for (const attempt of this.slots.takePrefetched()) this.#return(attempt)
@@ -259,4 +295,11 @@ export class Runner {
     for (const attempt of [...this.slots.running]) attempt.abandon()
     this.#leases.clear()
   }
+}
+
+const NO_HOLDS: readonly HoldEnd[] = []
+
+/** Whether a job that was leased before the end of a hold is held by it. Both times are of the store's clock. */
+function isHeldBy(hold: HoldEnd, { record }: Attempt): boolean {
+  return record.queue === hold.queue && (record.startedAt ?? 0) < hold.until && isFor(hold, record)
 }

@@ -1,6 +1,7 @@
 // worker/settlements.ts: writes the outcomes of attempts, and reports them once they are durable.
-import { isMillraceError } from '../job/errors.js'
-import type { MillraceError } from '../job/errors.js'
+import { isMillraceError } from '../job/errors/errors.js'
+import type { MillraceError } from '../job/errors/errors.js'
+import { tooManyHolds } from '../job/holds.js'
 import type { JobRecord, Millis, MovedJob } from '../job/job.js'
 import { lock, settle } from '../job/lifecycle.js'
 import type { Outcome } from '../job/lifecycle.js'
@@ -119,6 +120,10 @@ export class Settlements {
     const addsJobs = outcome.kind === 'returned' || outcome.kind === 'waits'
     if (addsJobs && followUps !== undefined && isAboutOthers(group, verdict, record.id)) {
       return void this.#resolveFollowUps(settlement, followUps, verdict)
+    }
+    if (outcome.kind === 'held' && verdict.why === 'full') {
+      this.#parts.errors.report(tooManyHolds(record.queue))
+      return this.#settle(attempt, { kind: 'snoozed', for: outcome.hold.for })
     }
     const stillOurs = verdict.job?.fence === record.fence && verdict.job.state === 'active'
     if (stillOurs && attempt.lost === undefined && !this.#leases.missedRenewal(attempt)) {

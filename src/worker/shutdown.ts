@@ -1,5 +1,5 @@
 // worker/shutdown.ts: closes the parts of a program in order: workers first, then queues, then stores.
-import { MillraceError } from '../job/errors.js'
+import { MillraceError } from '../job/errors/errors.js'
 import { Queue } from '../queue/queue.js'
 import { parseClose } from './close.js'
 import type { CloseOptions } from './close.js'

@@ -16,6 +16,7 @@ export class Slots {
   readonly #concurrency: number
   readonly #abandonAfter: Millis
   readonly #runtime: Runtime
+  readonly #emptied: () => void
   readonly #running = new IndexedSet<'runningAt', Attempt>('runningAt')
   /** The batch of each running attempt that is in one. */
   readonly #batches = new Map<Attempt, Batch>()
@@ -33,7 +34,9 @@ export class Slots {
   readonly #inSlot = new Set<Batch>()
   #idle: (() => void)[] = []
 
-  constructor({ settings, connection }: Pick<WorkerParts, 'settings' | 'connection'>) {
+  /** `emptied`: a batch has lost all of its jobs while it gathered, and needs no slot. */
+  constructor({ settings, connection }: Pick<WorkerParts, 'settings' | 'connection'>, emptied: () => void) {
+    this.#emptied = emptied
     this.#concurrency = settings.concurrency
     this.#abandonAfter = settings.abandonAfter
     this.#runtime = connection.runtime
@@ -92,8 +95,20 @@ export class Slots {
     } else if (!this.#inSlot.has(batch)) this.#extra++
     if (!this.#inSlot.has(batch)) this.#aheadBytes += bytesOfRecord(attempt.record)
     batch.add(attempt)
+    const joined = batch
+    attempt.onAbort = () => this.#dropFrom(joined, attempt)
     if (batch.room === 0) this.#open.delete(name)
     return isNew && batch.wait > 0 ? batch : undefined
+  }
+
+  /** A job was lost before its batch started: the batch can take another one, or ends if it was the last. */
+  #dropFrom(batch: Batch, attempt: HandlerAttempt): void {
+    if (!batch.drop(attempt)) return
+    if (!this.#inSlot.has(batch)) {
+      this.#extra--
+      this.#aheadBytes -= bytesOfRecord(attempt.record)
+    }
+    if (batch.attempts.length === 0) this.#emptied()
   }
 
   /** Records whether the store has run dry of jobs of this name, or of any name if undefined. */

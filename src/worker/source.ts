@@ -1,6 +1,6 @@
 // worker/source.ts: parses a worker's queue, store and middleware.
-import { MillraceError, quote } from '../job/errors.js'
-import { checkOwnName } from '../job/names.js'
+import { MillraceError, quote } from '../job/errors/errors.js'
+import { checkOwnName } from '../job/values/names.js'
 import type { JobDefinitions } from '../queue/define.js'
 import { Queue } from '../queue/queue.js'
 import type { Store } from '../store/store.js'

@@ -1,6 +1,6 @@
 // worker/store-errors.ts: reports the errors of a worker's store: those that persist until they are fixed once.
-import { MillraceError, isInstance, isMillraceError } from '../job/errors.js'
-import type { ErrorCode } from '../job/errors.js'
+import { MillraceError, isInstance, isMillraceError } from '../job/errors/errors.js'
+import type { ErrorCode } from '../job/errors/errors.js'
 import type { Emitter } from '../queue/events/events.js'
 import { unavailable } from '../store/commit-errors.js'
 import type { Store } from '../store/store.js'

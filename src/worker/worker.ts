@@ -1,7 +1,7 @@
 // worker/worker.ts: the public consumer: claims jobs, runs their handlers and settles them.
-import { MillraceError, isMillraceError } from '../job/errors.js'
+import { MillraceError, isMillraceError } from '../job/errors/errors.js'
 import type { JobRecord } from '../job/job.js'
-import { workerId } from '../job/names.js'
+import { workerId } from '../job/values/names.js'
 import { backoffDelay } from '../job/retry.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
 import { Emitter, checkListener, consoleLines, safeLogger } from '../queue/events/events.js'
@@ -21,12 +21,13 @@ import type { Cell, Group, Notice, Store } from '../store/store.js'
 import { recover } from '../upkeep/recovery.js'
 import { KeepLast } from '../upkeep/retention/keep-last.js'
 import { Upkeep } from '../upkeep/upkeep.js'
-import type { BatchOptions } from './batches/types.js'
+import type { BatchOptions } from './batches/handler.js'
 import type { ExtrasOf, Middleware } from './attempt/context.js'
 import { Backpressure } from './backpressure.js'
 import { Runner } from './runner.js'
 import type { Handling } from './handlers.js'
 import { FailureLog } from './failure-log.js'
+import { operationLog } from './operation-log.js'
 import { Leases } from './leases.js'
 import { seedLimits } from './seed-limits.js'
 import { parseWorker } from './options.js'
@@ -128,6 +129,7 @@ export class Worker<
       queueEmitter: queue?.emitter,
       actions: operations,
       failures: options.logger === undefined ? new FailureLog(safeLogger(consoleLines), runtime) : undefined,
+      series: this.#connection.series,
     })
     const parts: WorkerParts = {
       id: this.id,
@@ -146,7 +148,12 @@ export class Worker<
       keepLast: new KeepLast(this.#connection, (error) => this.#parts.errors.report(error)),
     }
     this.#parts = parts
-    this.#registration = new Registration(this.#connection, entryOf(parts), parts.reporter)
+    this.#registration = new Registration(
+      this.#connection,
+      entryOf(parts),
+      parts.reporter,
+      () => this.#runner.slots.running.length,
+    )
     this.#leases = new Leases(parts, this.#registration)
     this.#runner = new Runner(parts, this.#leases)
     this.#retention = queue?.retention
@@ -157,6 +164,7 @@ export class Worker<
       queues,
       every: this.#settings.upkeepEvery,
       renewEvery: this.#settings.renewEvery,
+      lease: Math.min(...this.#settings.handles.map(({ lease }) => lease)),
       reconnect: this.#settings.reconnect,
       keepLast: parts.keepLast,
       callbacks: queue?.retention?.callbacks,
@@ -165,6 +173,7 @@ export class Worker<
       registry: this.#registration,
       errors: parts.errors,
       reporter,
+      operationEnded: operationLog(safeLogger(options.logger ?? consoleLines)),
     })
     // Outside, because the worker outlives a transaction that it may be constructed in.
     if (options.autorun ?? true) outside(() => runtime.defer(() => this.#autorun()))
@@ -240,6 +249,7 @@ export class Worker<
     await endDeliveries(this.#deliveries, how, parseClose({}, 'worker.run'))
     this.#deliveries = undefined
     if (this.#started && wasRunning) this.#announce('paused')
+    await this.#connection.series.flush() // a serverless process may be frozen once the run has ended
   }
 
   /** Stops claiming jobs until `resume()`. Running handlers continue. */
@@ -389,8 +399,9 @@ export class Worker<
 
   #onNotice(notice: Notice): void {
     for (const each of notice.revoked) if (each.worker === this.id) this.#leases.revoked(each)
+    for (const hold of notice.held ?? []) if (this.queues.includes(hold.queue)) this.#runner.held(hold)
     if (notice.missed === true) this.#leases.check()
-    for (const { queue, at } of notice.due) if (this.queues.includes(queue)) this.#upkeep.expect(at)
+    for (const { queue, at } of notice.due) this.#upkeep.expect(queue, at)
     if (notice.work.some((queue) => this.queues.includes(queue))) this.#runner.claimer.wake()
   }
 
@@ -474,6 +485,7 @@ export class Worker<
     if (this.#started) {
       await this.#registration.announce('stopped', 'worker-stopped').catch(() => {})
     }
+    await this.#connection.series.flush()
     this.#state = 'closed'
     this.#runner.clear()
     this.#parts.operations.close()

@@ -50,7 +50,7 @@ test('every area has a sabotage that proves it can fail, but for those that memo
 
 test('the whole suite reports what passed, what failed and what was skipped', async () => {
   const reported: string[] = []
-  const broken = sabotages['tells log lines newest first']!
+  const broken = sabotages['returns log lines newest first']!
   const report = await runConformance(() => memoryHarness(broken.wrap), {
     report: ({ outcome }) => reported.push(outcome),
   })
@@ -62,7 +62,7 @@ test('the whole suite reports what passed, what failed and what was skipped', as
   expect(report.passed + report.failed.length + report.skipped.length).toBe(conformanceCases.length)
 })
 
-test('a walk that tells two stores apart is told with its smallest form', async () => {
+test('a walk that finds a difference between two stores reports its smallest form', async () => {
   const broken = sabotages['releases nobody']!
   const error = await compareStores(
     () => memoryHarness(broken.wrap),

@@ -4,7 +4,7 @@ import type { Edge, JobRecord } from '../../src/job/job.js'
 import type { Batch, Group, Notice, Receipt, Store } from '../../src/store/store.js'
 import type { StoreEvent } from '../../src/job/events.js'
 
-/** A broken store, and the areas of the suite that must say so. */
+/** A broken store, and the areas of the suite that must detect it. */
 export interface Sabotage {
   readonly areas: readonly string[]
   /** Random walks must notice as well. */
@@ -56,6 +56,50 @@ function clientTime(when: When | null | undefined): When | null | undefined {
 let writers = 0
 
 export const sabotages: Readonly<Record<string, Sabotage>> = {
+  'adds jobs that never expire': {
+    areas: ['expiry'],
+    walks: true,
+    wrap: rewriting(async (change) => {
+      if (change.kind !== 'insert' || change.job.expires === undefined) return change
+      return { ...change, job: { ...change.job, expires: undefined } }
+    }),
+  },
+  'holds every job of the queue, whatever a hold is for': {
+    areas: ['holds'],
+    wrap: rewriting(async (change) => {
+      if (change.kind !== 'put' || change.hold === undefined) return change
+      const { for: length, by, job } = change.hold
+      return { ...change, hold: { for: length, ...(by !== undefined && { by }), ...(job !== undefined && { job }) } }
+    }),
+  },
+  'shows that every waiting job has waited since 1970': {
+    areas: ['heads'],
+    wrap: (store) => ({
+      ...store,
+      tally: async (queues, tx, options) =>
+        (await store.tally(queues, tx, options)).map((tally) => {
+          if (tally.heads === undefined) return tally
+          const waiting = Object.fromEntries(Object.keys(tally.heads.waiting).map((name) => [name, 0]))
+          return { ...tally, heads: { ...tally.heads, waiting } }
+        }),
+    }),
+  },
+  'finds jobs with any of the tags where all are asked for': {
+    areas: ['filters'],
+    wrap: (store) => ({
+      ...store,
+      find: ({ tags, ...query }) => store.find(tags === undefined ? query : { ...query, anyTag: tags }),
+    }),
+  },
+
+  'ignores the ends of ranges of time': {
+    areas: ['filters'],
+    wrap: (store) => ({
+      ...store,
+      find: (query) => store.find(query.created === undefined ? query : { ...query, created: { from: 0 } }),
+    }),
+  },
+
   'ignores fences': {
     areas: ['fences', 'broken dependencies'],
     walks: true,
@@ -72,7 +116,7 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       return change.kind === 'move' || change.kind === 'note' ? { ...change, held: false } : change
     }),
   },
-  'cuts claims without saying so': {
+  'cuts claims without a mark': {
     areas: ['large claims'],
     wrap: between(itself, ({ again: _again, ...receipt }) => receipt),
   },
@@ -92,7 +136,7 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       groups: receipt.groups.map((verdict) => (verdict.ok ? verdict : { ...verdict, change: 0 })),
     })),
   },
-  'tells no standing job': {
+  'returns no existing job': {
     areas: ['fences', 'refusals', 'dedup'],
     wrap: between(itself, (receipt) => ({
       ...receipt,
@@ -291,7 +335,7 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       },
     }),
   },
-  'cuts cells without saying so': {
+  'cuts cells without a mark': {
     areas: ['cells'],
     walks: false,
     wrap: (store) => ({
@@ -302,7 +346,7 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       },
     }),
   },
-  'tells log lines newest first': {
+  'returns log lines newest first': {
     areas: ['details'],
     walks: true,
     wrap: (store) => ({
@@ -335,7 +379,7 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       },
     }),
   },
-  'tells events twice': {
+  'publishes events twice': {
     areas: ['events'],
     walks: true,
     wrap: changingNotices((notice) => ({ ...notice, events: notice.events.flatMap((event) => [event, event]) })),
@@ -345,7 +389,7 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
     walks: true,
     wrap: changingNotices((notice) => ({ ...notice, events: notice.events.filter(({ type }) => type !== 'active') })),
   },
-  'tells before it is durable': {
+  'publishes before it is durable': {
     areas: ['events'],
     wrap: (store) => {
       const listeners = new Set<(notice: Notice) => void>()
@@ -379,7 +423,7 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
     areas: ['hints'],
     wrap: changingNotices((notice) => ({ ...notice, work: [], due: [], revoked: [] })),
   },
-  'tells of the first leases alone that were taken away': {
+  'reports only the first revoked leases': {
     areas: ['hints'],
     wrap: changingNotices((notice) => ({ ...notice, revoked: notice.revoked.slice(0, 50) })),
   },

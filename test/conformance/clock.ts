@@ -1,4 +1,4 @@
-// A world for stores in this process whose clock moves only when told.
+// Stores in this process for the suite, on a clock that the test moves.
 import { setImmediate } from 'node:timers/promises'
 import { createIds } from '../../src/store/ids.js'
 import type { Harness } from '../../src/conformance/harness.js'
@@ -59,7 +59,7 @@ export function steppedClock(start?: number): { runtime: Runtime; advance: (ms: 
   }
 }
 
-/** A memory store with a clock of its own; `wrap` may come between it and whoever uses it. */
+/** A memory store with a clock of its own; `wrap` may wrap the store. */
 export async function memoryHarness(
   wrap: (store: Store) => Store = (store) => store,
   start?: number,

@@ -1,4 +1,4 @@
-// PostgreSQL stores for the suite: an empty schema for each case, with a second handle on it; the clock moves only when told.
+// PostgreSQL stores for the suite: an empty schema for each case, with a second handle, and a clock that the test moves.
 import { setTimeout } from 'node:timers/promises'
 import { Client } from 'pg'
 import type { Harness } from '../../src/conformance/harness.js'
@@ -15,7 +15,7 @@ const emptied = new Map<string, string[]>()
 const tables = 'turn rate queue lane job log step edge key orphan cell writer peer event'.split(' ')
 const sequences = 'job_order claim fence'.split(' ')
 
-/** A store on an empty schema; `target` makes what each handle is given, the URL unless told. */
+/** A store on an empty schema; `target` returns what each handle connects to. Default: the URL. */
 export async function postgresHarness(
   start?: number,
   target: (url: string) => string | PgPoolLike<unknown> | PostgresJsLike = (url) => url,
@@ -66,7 +66,7 @@ export async function postgresHarness(
   }
 }
 
-/** Those who watched before the clock was moved say again that they do; what comes next is not to find them gone. */
+/** Renews the rows of processes that watched before the clock was moved, so that they do not seem gone. */
 async function presence(url: string, schema: string, before: number, now: number): Promise<void> {
   if (now - before < 30_000) return
   const client = new Client(url)

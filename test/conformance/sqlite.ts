@@ -1,4 +1,4 @@
-// SQLite stores for the suite: on a file with a second handle, or in memory; their clock moves only when told.
+// SQLite stores for the suite: on a file with a second handle, or in memory, on a clock that the test moves.
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -1,7 +1,7 @@
 // A toy store with transactions, made of memory stores, so that the cases about transactions have run before a database does.
 import type { Change } from '../../src/job/change.js'
 import type { Harness } from '../../src/conformance/harness.js'
-import { MillraceError } from '../../src/job/errors.js'
+import { MillraceError } from '../../src/job/errors/errors.js'
 import type { Batch, Receipt, Store, Tx, Verdict } from '../../src/store/store.js'
 import { memory } from '../../src/stores/memory/store.js'
 import { RING, stoppedClock } from './clock.js'
@@ -55,7 +55,7 @@ export async function transactingHarness(locks: 'rows' | 'store'): Promise<Harne
     return tx as Open
   }
 
-  /** Leaves out the groups that meet a locked row, and says that they are busy. */
+  /** Leaves out the groups that meet a locked row, and returns them as busy. */
   const applyUnlocked = async (batch: Batch): Promise<Receipt> => {
     const locked = new Set([...open].flatMap(({ batches }) => batches.flatMap(({ groups }) => groups.flat().map(idOf))))
     const isFree = batch.groups.map((group) => !group.some((change) => locked.has(idOf(change))))
@@ -112,7 +112,7 @@ export async function transactingHarness(locks: 'rows' | 'store'): Promise<Harne
     get: async (ids, tx) => (tx === undefined ? main : opened(tx).copy).get(ids),
     find: async (query, tx) => (tx === undefined ? main : opened(tx).copy).find(query),
     details: async (query, tx) => (tx === undefined ? main : opened(tx).copy).details(query),
-    tally: async (queues, tx) => (tx === undefined ? main : opened(tx).copy).tally(queues),
+    tally: async (queues, tx, options) => (tx === undefined ? main : opened(tx).copy).tally(queues, undefined, options),
     transact,
     close: async () => {
       closed = true

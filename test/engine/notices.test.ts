@@ -37,14 +37,14 @@ test('a refused group leaves the notices as they were, whatever it has added', (
   plain.commit({ groups: [...before, ...after] })
   const { groups } = refusing.commit({ groups: [...before, refused, ...after] })
   expect(groups.map(({ ok }) => ok)).toEqual([true, false, true])
-  expect(shown(refusing.news!)).toEqual(shown(plain.news!))
-  expect([...refusing.news!.work]).toEqual(['x', 'z'])
+  expect(shown(refusing.notices!)).toEqual(shown(plain.notices!))
+  expect([...refusing.notices!.work]).toEqual(['x', 'z'])
 })
 
 test('what a refused group has added is added again by a later one', () => {
   const [, mill] = mills()
   const group = [insert('c', { queue: 'y' }), insert('d', { queue: 'y', run: { in: 100 } })]
   mill.commit({ groups: [[...group, REFUSED], group] })
-  expect([...mill.news!.work]).toEqual(['y'])
-  expect([...mill.news!.due]).toEqual([['y', mill.now + 100]])
+  expect([...mill.notices!.work]).toEqual(['y'])
+  expect([...mill.notices!.due]).toEqual([['y', mill.now + 100]])
 })

@@ -296,7 +296,7 @@ test('many similar jobs, and claims of consecutive numbers, take one entry', () 
   expect(encodeReceipt(batch, receipt, 0, keys).length).toBeLessThan(200)
 })
 
-test('a job that was removed since is left out of the claims, because nobody could settle it', () => {
+test('a job that was removed since is left out of the claims, because no worker could settle it', () => {
   const mill = new Mill()
   mill.do(insert('a'), insert('b'))
   const batch = { writer: 'test', seq: 2, groups: [], renewals: [], asks: [asking(2)] }

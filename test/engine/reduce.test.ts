@@ -21,7 +21,7 @@ class Observed extends MemoryWorkspace {
   }
 }
 
-/** A claimed job `a`, and what a group that is made of it tells the workspace of its inserts. */
+/** A claimed job `a`, and what a group that is made of it passes to the workspace of its inserts. */
 function reportsOf(group: (a: JobRecord) => readonly Change[]): Observed['reports'] {
   const table = createTable()
   const apply = (workspace: MemoryWorkspace, parts: { groups?: readonly (readonly Change[])[]; claims?: boolean }) => {

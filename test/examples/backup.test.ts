@@ -1,4 +1,4 @@
-// What docs/backup.md tells people to type does what the page says.
+// The commands of docs/backup.md do what the page promises.
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-// Every example runs as it stands, and says what it promises.
+// Every example runs as it stands, and prints what it promises.
 import { spawn } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs'
@@ -12,7 +12,7 @@ const root = join(import.meta.dirname, '../..')
 const folder = mkdtempSync(join(tmpdir(), 'millrace-examples-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-const says: Readonly<Record<string, readonly string[]>> = {
+const expectedOutput: Readonly<Record<string, readonly string[]>> = {
   'batches.ts': ['indexed 4 documents in one request', "'' rejected", "'Sluice' fulfilled"],
   'observing.ts': [
     'completed 50',
@@ -21,12 +21,36 @@ const says: Readonly<Record<string, readonly string[]>> = {
     'shows the card: false',
     "Lost failed for good after 2 attempts: the encoder of 'Lost' is busy",
   ],
+  'monitoring.ts': [
+    '1 waits, 0 workers',
+    'last minute: 1 completed, failure rate 0',
+    'welcome: 1 added, 1 completed',
+    'deploy 4f2',
+    'millrace_job_run_seconds_count{queue="emails",name="welcome"} 1',
+  ],
+  'timeline.ts': [
+    '1 retried has its times',
+    '2 snoozed has its times',
+    '2 completed has its times',
+    'waited and ran: true',
+    'mail in layer 1, charge in layer 0',
+    'critical path: 2 jobs',
+    'expired: true cancelled',
+  ],
   'quick-start.ts': ["{ messageId: '<1.ann@example.com>' }"],
   'chains.ts': ['published: /texts/hello', 'steps: draft → review → review → review → publish'],
   'flows.ts': ['rows of orders', 'no rows: failed', 'sum: 14'],
   'dependencies.ts': ['strict: ', 'lenient: loaded'],
   'fairness.ts': ['small was number 3, with 2000 jobs before it'],
-  'limits.ts': ['dropped: true', 'never more than three: true', 'a stretch after the first: true'],
+  'holds.ts': ['by this worker: true', 'why it waits: held', 'over: 3 true', 'did not count: 1'],
+  'limits.ts': ['dropped: true', 'never more than three: true', 'a period after the first: true'],
+  'operations.ts': [
+    'would retry 1200 jobs: { fetch: { cancelled: 1200 } }',
+    'without a filter: true',
+    'paused 0 of 1200',
+    'completed: 1200 retried, asked for by ann: the service is back',
+    'retry 1200, cancel 1200',
+  ],
   'phases.ts': [
     'process failed: the encoder is busy',
     'overall 17, 42, 42, 93',
@@ -52,6 +76,13 @@ const says: Readonly<Record<string, readonly string[]>> = {
     'received job.failed of refund no such order',
     'forged: 400',
   ],
+  'searching.ts': [
+    'paid and failed: { count: 2, exact: true }',
+    '3 jobs: ETIMEDOUT at searching.ts:',
+    'found: 1 of 6',
+    'retried: 3',
+    'still failing: 0',
+  ],
   'testing.ts': ['signing up adds a welcome now', 'in inline mode, a job has run when add resolves', 'fail 0'],
   'retention.ts': [
     'stale: render (completed)',
@@ -71,7 +102,7 @@ const printed: Readonly<Record<string, readonly RegExp[]>> = {
   ],
 }
 
-/** What is said to examples that would otherwise go on until they are interrupted. */
+/** Arguments of examples that would otherwise run until they are interrupted. */
 const reported: Readonly<Record<string, readonly string[]>> = { 'streaming.ts': ['--once'] }
 
 /** Starts an example in a folder of its own, where what it writes is out of the way. */
@@ -91,7 +122,7 @@ interface End {
   readonly errors: string
 }
 
-/** Waits for an example to end by itself; shows each line to whoever wants it sooner. */
+/** Waits for an example to end by itself; passes on each line as it comes. */
 async function ended(example: ChildProcess, shown: (line: string) => void = () => {}): Promise<End> {
   const lines: string[] = []
   let errors = ''
@@ -111,8 +142,8 @@ describe('examples', { timeout: 90_000 }, () => {
     it(`${file} runs to its end and leaves nothing running`, async () => {
       const { code, lines, errors } = await ended(start(file, ...(reported[file] ?? [])))
       expect(code, errors).toBe(0)
-      expect(says[file]).toBeDefined()
-      for (const line of says[file]!) expect(lines.join('\n')).toContain(line)
+      expect(expectedOutput[file]).toBeDefined()
+      for (const line of expectedOutput[file]!) expect(lines.join('\n')).toContain(line)
       for (const line of printed[file] ?? []) expect(errors).toMatch(line)
     })
   }
@@ -128,7 +159,7 @@ describe('examples', { timeout: 90_000 }, () => {
   })
 })
 
-/** The database that the demo says it uses, and the processes that it says it has. */
+/** The database and the processes that the demo prints. */
 function traces(lines: readonly string[]): { path: string; pids: number[] } {
   const path = /on (.+)$/.exec(lines[0]!)![1]!
   return { path, pids: lines.flatMap((line) => /is ready, process (\d+)/.exec(line)?.[1] ?? []).map(Number) }
@@ -186,7 +217,7 @@ describe('the demo', { timeout: 90_000 }, () => {
     expect(existsSync(path)).toBe(false)
   })
 
-  it('keeps its database if it is told to', async () => {
+  it('keeps its database with --keep', async () => {
     const example = start('demo.ts', '--keep')
     const { lines } = await ended(example, (line) => {
       if (line.includes('is ready')) example.kill('SIGINT')

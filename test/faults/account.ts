@@ -1,4 +1,4 @@
-// The accounts that tests of faults compare: what a store says of itself, and what was written down outside of it.
+// The accounts that tests of faults compare: what a store returns, and what was recorded outside of it.
 import { readFileSync } from 'node:fs'
 import { expect } from 'vitest'
 import type { JobRecord } from '../../src/job/job.js'
@@ -7,12 +7,12 @@ import type { StoreSnapshot } from '../../src/conformance/invariants.js'
 import type { Cell, Store } from '../../src/store/store.js'
 import { loadDriver } from '../../src/stores/sqlite/file/driver.js'
 
-/** Everything that a store says. */
+/** Everything that a store returns. */
 export interface Account extends StoreSnapshot {
   readonly cells: readonly Cell[]
 }
 
-/** Reads everything that a store says. */
+/** Reads everything that a store returns. */
 export async function accountOf(store: Store): Promise<Account> {
   const jobs: JobRecord[] = []
   let cursor: string | undefined

@@ -27,7 +27,7 @@ async function add(program: Process<AdderMessage>, id: string): Promise<readonly
   return error?.codes ?? []
 }
 
-/** The ids that the program was told are in. */
+/** The ids that the store has acknowledged to the program. */
 function acknowledged(): readonly string[] {
   return linesOf(path('ledger')).map(([, id]) => id!)
 }
@@ -62,23 +62,26 @@ describe('a file that is gone', { timeout: 60_000 }, () => {
     ],
   ]
 
-  test.each(ways)('where it %s, that is told, and nothing is acknowledged any more', async (_, lose, remains) => {
-    await prepare(10)
-    const program = await opened()
-    expect(await add(program, 'before')).toEqual([])
-    lose()
-    // The store looks for its file every few milliseconds; from then on, nothing is acknowledged that would be lost.
-    let codes: readonly string[] = []
-    for (let n = 0; codes.length === 0; n++) codes = await add(program, `after-${n}`)
-    expect(codes[0]).toBe('DATABASE_GONE')
-    const before = acknowledged()
-    program.send({ kind: 'work' })
-    expect((await program.received('error')).error.codes).toContain('DATABASE_GONE')
-    for (let n = 0; n < 5; n++) expect((await add(program, `later-${n}`))[0]).toBe('DATABASE_GONE')
-    expect(acknowledged()).toEqual(before)
-    expect(existsSync(db())).toBe(remains) // never made anew, empty
-    expect(program.alive).toBe(true)
-  })
+  test.each(ways)(
+    'where it %s, the store reports an error, and nothing is acknowledged any more',
+    async (_, lose, remains) => {
+      await prepare(10)
+      const program = await opened()
+      expect(await add(program, 'before')).toEqual([])
+      lose()
+      // The store looks for its file every few milliseconds; from then on, nothing is acknowledged that would be lost.
+      let codes: readonly string[] = []
+      for (let n = 0; codes.length === 0; n++) codes = await add(program, `after-${n}`)
+      expect(codes[0]).toBe('DATABASE_GONE')
+      const before = acknowledged()
+      program.send({ kind: 'work' })
+      expect((await program.received('error')).error.codes).toContain('DATABASE_GONE')
+      for (let n = 0; n < 5; n++) expect((await add(program, `later-${n}`))[0]).toBe('DATABASE_GONE')
+      expect(acknowledged()).toEqual(before)
+      expect(existsSync(db())).toBe(remains) // never made anew, empty
+      expect(program.alive).toBe(true)
+    },
+  )
 })
 
 describe('a damaged file', { timeout: 60_000 }, () => {
@@ -91,14 +94,14 @@ describe('a damaged file', { timeout: 60_000 }, () => {
     const file = openSync(db(), 'r+')
     writeSync(file, Buffer.alloc(4096, 0xa5), 0, 4096, (page - 1) * 4096)
     closeSync(file)
-    // Another program commits: nobody trusts what they have in memory any more.
+    // Another program commits, so that caches in memory are read again.
     other.exec('PRAGMA user_version = 7')
     other.close()
   }
   const clear = expect.stringMatching(/^DATABASE_(CORRUPT|INVALID)$/) as string
   const parts = ['millrace_job', 'millrace_job_ready', 'millrace_counter']
 
-  test.each(parts)('is told of by adds and by the worker where %s was damaged while it is open', async (part) => {
+  test.each(parts)('is reported by adds and by the worker where %s was damaged while it is open', async (part) => {
     await prepare(2000)
     const program = await opened()
     expect(await add(program, 'before')).toEqual([])
@@ -111,7 +114,7 @@ describe('a damaged file', { timeout: 60_000 }, () => {
     expect(program.alive).toBe(true)
   })
 
-  test.each(parts)('is told of by adds and by the worker where %s was damaged before', async (part) => {
+  test.each(parts)('is reported by adds and by the worker where %s was damaged before', async (part) => {
     await prepare(2000)
     await damage(part)
     const program = start<AdderMessage>('add-and-work', { path: db(), ledger: path('ledger') } satisfies AdderInput)

@@ -38,7 +38,7 @@ test.each([
     }
 
     const processes: Process<WorkerMessage>[] = []
-    /** Works until it has told of some jobs done, and dies while there are more kills to come. */
+    /** Works until it has reported some jobs as done, and dies while there are more kills to come. */
     const employ = async (): Promise<void> => {
       const worker = start<WorkerMessage>('worker', {
         path: path('jobs.db'),

@@ -35,7 +35,7 @@ async function rounds(count: number): Promise<void> {
   for (let n = 0; n < count; n++) await setTimeout(1)
 }
 
-/** Collects the codes that a worker tells as errors, and waits for so many. */
+/** Collects the codes of errors that a worker emits, and waits for so many. */
 function errorsOf(worker: Worker): { readonly codes: string[][]; readonly atLeast: (count: number) => Promise<void> } {
   const codes: string[][] = []
   const waiting: { readonly count: number; readonly done: () => void }[] = []
@@ -51,14 +51,14 @@ function errorsOf(worker: Worker): { readonly codes: string[][]; readonly atLeas
 }
 
 describe('while another program holds the file locked', { timeout: 60_000 }, () => {
-  test('an add waits, the event loop goes on, and it lands when the lock is gone', async () => {
+  test('an add waits without blocking the event loop, and commits when the lock is gone', async () => {
     const store = closing(sqlite(db(), { patience: '60s' }))
     const queue = queueOn(store)
     await queue.add('before')
     const locker = await locked()
     const order: string[] = []
     const adding = queue.add('during').then(() => order.push('added'))
-    // The lock ends only through rounds of this very event loop: whoever held that would wait in vain.
+    // The lock ends only through rounds of this very event loop: a blocked event loop would wait in vain.
     await rounds(60)
     expect(await queue.counts()).toMatchObject({ waiting: 1 }) // others may read meanwhile
     order.push('releasing')
@@ -89,7 +89,7 @@ describe('while another program holds the file locked', { timeout: 60_000 }, () 
     expect(jobs.map(({ name }) => name)).toEqual(['before', 'after'])
   })
 
-  test('a worker tells of it again and again, and settles once what it ran meanwhile', async () => {
+  test('a worker reports it again and again, and settles once what it ran meanwhile', async () => {
     const store = closing(sqlite(db(), { patience: 100 }))
     const queue = queueOn(store)
     const jobs = await queue.addBulk(Array.from({ length: 6 }, (_, n) => ({ name: 'chore', data: n })))
@@ -126,7 +126,7 @@ describe('while another program holds the file locked', { timeout: 60_000 }, () 
     expect(ran.toSorted()).toEqual(jobs.map(({ id }) => id).toSorted())
   })
 
-  test('a worker that cannot even open the file says so, and begins when it can', async () => {
+  test('a worker that cannot even open the file reports that, and begins when it can', async () => {
     const locker = await locked({ alone: true })
     const store = closing(sqlite(db(), { patience: 100 }))
     const queue = queueOn(store)

@@ -18,7 +18,9 @@ const JOBS = 3000
 /** That each job carries, so that far more goes through the log than it may hold. */
 const BYTES = 16_000
 
-/** What the log may come to: it is emptied from 16 MiB on, with the first commit after which nobody else is at it. */
+/**
+ * The size that the write-ahead log may reach: a checkpoint truncates it from 16 MiB on, once no other process uses it.
+ */
 const LOG_BOUND = 48 * 1024 * 1024
 
 test(

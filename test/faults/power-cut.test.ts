@@ -125,7 +125,7 @@ describe('at synchronous FULL, after a power cut', { timeout: 120_000 }, () => {
     }
   })
 
-  test('every job is there that `add` or a worker has told of', async () => {
+  test('every job that `add` or a worker has acknowledged is in the store', async () => {
     const store = closing(sqlite(db()))
     const queue = closing(new Queue('work', { store, logger: false }))
     const reported: { readonly size: number; readonly id: string; readonly state: JobState }[] = []

@@ -28,7 +28,7 @@ export interface Process<Message extends AnyMessage> {
   readonly alive: boolean
   /** Sends it a message. */
   send(message: object): void
-  /** The next message of a kind (that fits) which nobody has taken yet; rejects if the process ends without it. */
+  /** The next unread message of a kind (that fits); rejects if the process ends without it. */
   received<Kind extends Message['kind']>(
     kind: Kind,
     fits?: (message: Message & { kind: Kind }) => boolean,

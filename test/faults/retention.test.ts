@@ -1,4 +1,4 @@
-// Processes with callbacks and without, one of them killed: what nobody can tell of stays until somebody can.
+// Processes with callbacks and without, one of them killed: jobs stay until a process with callbacks removes them.
 import { expect, test } from 'vitest'
 import { Queue } from '../../src/index.js'
 import { sqlite } from '../../src/sqlite.js'
@@ -22,8 +22,8 @@ test('where a queue has callbacks, only processes that gave them carry out its r
   const store = closing(sqlite(path('jobs.db')))
   const queue = closing(new Queue('work', { store, logger: false, retention: { deleteAfter: 1 } }))
   const [first, without] = [await keeper(true), await keeper(false)]
-  await queue.add('n', 1, { id: 'told by the first' })
-  expect((await first.received('deleted')).id).toBe('told by the first')
+  await queue.add('n', 1, { id: 'deleted by the first' })
+  expect((await first.received('deleted')).id).toBe('deleted by the first')
   await first.kill()
 
   const ids = ['a', 'b', 'c']

@@ -1,4 +1,4 @@
-// Several processes on one file: limits, dedup keys and fences are exact, whoever gets there first.
+// Several processes on one file: limits, dedup keys and fences are exact, whichever process is first.
 import { describe, expect, test } from 'vitest'
 import { Queue } from '../../src/index.js'
 import { sqlite } from '../../src/sqlite.js'

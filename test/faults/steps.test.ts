@@ -53,7 +53,7 @@ describe.each(['SQLite', 'PostgreSQL'] as const)('on %s', (kind) => {
     expect(written()).toEqual([`before ${added.id}`, `after ${added.id}`])
   })
 
-  test('a signal of another process is taken: sent before the wait, during it, and while nobody works', async () => {
+  test('a signal of another process is received: sent before the wait, during it, and while no worker runs', async () => {
     const { queue, begin, written } = await stage(kind)
     const early = await queue.add('waits')
     expect(await queue.signal(early.id, 'go', 'before')).toBe(true)

@@ -1,4 +1,4 @@
-// Several real processes: streams tell what others do, and a worker that starts takes over from those killed before it.
+// Several real processes: streams report what others do, and a worker that starts takes over from those killed before it.
 import { describe, expect, test } from 'vitest'
 import { Queue } from '../../src/index.js'
 import { postgres } from '../../src/postgres.js'
@@ -44,7 +44,7 @@ async function database(kind: 'SQLite' | 'PostgreSQL'): Promise<Scene> {
   }
 }
 
-/** Adds a job that ends only when it is told to, and waits until a worker has begun it. */
+/** Adds a job that ends only on command, and waits until a worker has begun it. */
 async function hold(queue: Queue, hand: Process<ControlledMessage>, id: string): Promise<void> {
   await queue.add('chore', { held: true }, { id })
   await hand.received('started', (message) => message.id === id)
@@ -56,7 +56,7 @@ async function registered({ store }: Scene): Promise<readonly string[]> {
 }
 
 describe.each(['SQLite', 'PostgreSQL'] as const)('on %s', { timeout: 60_000 }, (kind) => {
-  test('a stream tells what another process adds and completes, and resumes after what it has told', async () => {
+  test('a stream reports what another process adds and completes, and resumes after the last event it sent', async () => {
     const { queue, worker } = await database(kind)
     const hand = await worker()
     const stream = open(queue, { events: ['waiting', 'active', 'completed'] })

@@ -21,7 +21,7 @@ it('a job that is left in a function that its handler does not await fails or is
   expect(await program.finish()).toMatchObject({ code: 0 })
 })
 
-it('a rejection of the program itself that nobody handles still ends it', async () => {
+it('an unhandled rejection of the program itself still ends it', async () => {
   const program = start<ExitMessage>('unawaited-exits', { rejects: true } satisfies ForgetfulInput)
   await program.received('ended')
   const { code, stderr } = await program.ended

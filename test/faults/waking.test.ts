@@ -56,12 +56,12 @@ describe('a job that is added in one process starts in another that is idle', { 
     for (let n = 0; n < 5; n++) await roundTrip()
   })
 
-  test('where watching tells nothing', async () => {
+  test('where the file watcher reports nothing', async () => {
     const { roundTrip } = await idle({ watching: 'silent' })
     for (let n = 0; n < 5; n++) await roundTrip()
   })
 
-  test('and the one who waits for its result hears of its end', async () => {
+  test('and a process that waits for its result receives its end', async () => {
     const { queue, worker } = await idle()
     const job = await queue.add('chore')
     expect(await job.result()).toEqual({ by: worker.pid })

@@ -1,4 +1,4 @@
-// Processes that are killed before, and while, they tell of the end of a job: it is told after a restart.
+// Processes are killed before or during the delivery of a job's end: it is delivered after a restart.
 import { expect, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import { verifyWebhook, webhooks } from 'millrace/webhooks'
@@ -32,7 +32,7 @@ test('a process killed between the settlement and the delivery: it is delivered 
   await settling.kill()
   expect(hook.all).toEqual([])
   const delivered = event(queue, 'webhook-delivered')
-  // Who listens and then reads is told of all that comes after what was read.
+  // A subscriber that listens and then reads receives all that comes after what was read.
   expect((await queue.get(job.id))!.webhook).toMatchObject({ pending: true, sent: false })
   const worker = delivering({ secret })
   expect(await delivered).toMatchObject({ id: job.id, attempts: 1 })
@@ -58,7 +58,7 @@ test('a process killed in mid-delivery: it is delivered again, under the same we
   expect(second.body).toBe(first.body)
 })
 
-test('a process killed in the last attempt to deliver: somebody says that it was the last', async () => {
+test('a process is killed in the last attempt to deliver: another one reports that it was the last', async () => {
   const hook = await receiver()
   const queue = beside(1)
   hook.answers(silence)

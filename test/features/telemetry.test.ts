@@ -313,7 +313,7 @@ describe.each(drivers)('in a synchronous transaction on a handle of $name', ({ D
 })
 
 describe.each(kinds.filter((kind) => kind !== 'memory'))('in ctx.complete on %s', (kind) => {
-  it('what was added by an attempt that rolled back is told of nowhere, and what the next one added is told once', async () => {
+  it('an add in an attempt that rolled back is not reported, and an add of the next attempt is reported once', async () => {
     const { measured, spans } = lab()
     const store = await make(kind)
     const queue = newQueue({ store, telemetry: measured })
@@ -341,7 +341,7 @@ describe.each(kinds.filter((kind) => kind !== 'memory'))('in ctx.complete on %s'
 })
 
 describe('spans', () => {
-  it('of attempts that failed say so, with the type of the error, whether or not there is another', async () => {
+  it('of attempts that failed have the type of the error, whether or not there is another attempt', async () => {
     const { measured, spans, metric } = lab()
     const queue = newQueue({ telemetry: measured })
     const worker = measuredWorker(queue, measured, ({ name }) => {
@@ -373,7 +373,7 @@ describe('spans', () => {
     expect(errors).toContainEqual(expect.objectContaining({ 'error.type': 'E_LATER', 'millrace.job.name': 'retried' }))
   })
 
-  it('of a job that was taken away say that it was, when the handler has ended', async () => {
+  it('of a job whose lease was revoked record that, when the handler has ended', async () => {
     const { measured, spans } = lab()
     const queue = newQueue({ telemetry: measured })
     const [begun, open] = [gate(), gate()]
@@ -421,7 +421,7 @@ describe('spans', () => {
     })
   })
 
-  it('are linked though nobody registered anything: a tracer and a meter are enough', async () => {
+  it('are linked without any registered provider: a tracer and a meter are enough', async () => {
     const { measured, span } = lab(false)
     const queue = newQueue({ telemetry: measured })
     const worker = measuredWorker(queue, measured, () => 1)
@@ -430,7 +430,7 @@ describe('spans', () => {
     expect(span('process work').parentSpanContext?.spanId).toBe(span('send work').spanContext().spanId)
   })
 
-  it('of adds that were refused say so, and of a duplicate nothing is counted', async () => {
+  it('of refused adds record the refusal, and a duplicate is not counted', async () => {
     const { measured, span, metric } = lab()
     const queue = newQueue({ telemetry: measured })
     await queue.add('n', 1, { id: 'one' })
@@ -553,7 +553,7 @@ describe('prometheus', () => {
     expect(lines).toContain('# TYPE millrace_jobs_added_total counter')
     expect(lines).toContain('millrace_jobs_added_total{app="two\\nlines",queue="other"} 1')
     for (const line of lines.slice(0, -1)) {
-      expect(line).toMatch(/^(# (HELP|TYPE) [a-z_]+ .+|[a-z_]+\{([a-z]+="([^"\\]|\\["\\n])*",?)+\} \d+)$/)
+      expect(line).toMatch(/^(# (HELP|TYPE) [a-z_]+ .+|[a-z_]+\{([a-z]+="([^"\\]|\\["\\n])*",?)+\} \d+(\.\d+)?)$/)
     }
     const own = await prometheus(other, { prefix: 'jobs' })()
     expect(own).toContain('jobs_jobs_added_total{queue="other"} 1')

@@ -76,7 +76,7 @@ export class Model {
     else if (change.kind === 'move') this.#move(change)
     else if (change.kind === 'note') this.#note(change)
     else if (change.kind === 'release') this.#release(change)
-    else throw new Error('no rule of a job writes a cell')
+    else if (change.hold === undefined) throw new Error('no rule of a job writes a cell, but for a hold')
   }
 
   #leaseIsOver(id: string): boolean {

@@ -65,7 +65,7 @@ const step = fc.oneof(
   },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('snooze'), which, ago, for: millis }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('wait'), which, ago, also: fc.nat({ max: 2 }), policy }) },
-  { weight: 2, arbitrary: fc.record({ do: fc.constantFrom('interrupt', 'renew', 'note'), which, ago }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constantFrom('interrupt', 'hold', 'renew', 'note'), which, ago }) },
   { weight: 6, arbitrary: fc.record({ do: fc.constantFrom('due', 'retry'), which, ago }) },
   { weight: 3, arbitrary: fc.record({ do: fc.constantFrom('cancel', 'promote', 'remove'), which, ago }) },
   { weight: 3, arbitrary: fc.record({ do: fc.constant('update'), which, ago, edit }) },
@@ -125,6 +125,8 @@ function take(world: World, step: WalkStep): void {
       if (also.length === 0 && standing?.chainId === mine?.chainId) return
       return settle({ kind: 'waits', for: others.map((on) => ({ on, policy: step.policy })), also })
     }
+    case 'hold':
+      return settle({ kind: 'held', hold: { for: 1 } })
     case 'interrupt':
       return settle({ kind: 'interrupted' })
     case 'renew':
@@ -162,7 +164,7 @@ function walk(given: readonly Plan[], taken: readonly WalkStep[]): World {
 }
 
 describe('whatever happens', () => {
-  it('no job leaves the table, no fence goes down, no attempt is out of bounds, and every end is told once', () => {
+  it('no job leaves the table, no fence decreases, no attempt is out of bounds, and every end is published once', () => {
     fc.assert(
       fc.property(plans, steps, (given, taken) => void walk(given, taken)),
       { numRuns: 2_000 },
@@ -181,7 +183,7 @@ describe('whatever happens', () => {
     expect(listed.filter((row) => !visited.has(row))).toEqual([])
   })
 
-  it('time alone always comes to an end', () => {
+  it('time alone always reaches a final state', () => {
     fc.assert(
       fc.property(plans, steps, (given, taken) => {
         const world = walk(given, taken)
@@ -233,12 +235,13 @@ describe('whatever happens', () => {
     )
   })
 
-  it('a worker whose lease is over changes nothing, though nobody has taken the job yet', () => {
+  it('a worker whose lease is over changes nothing, even if no upkeep has reaped the job yet', () => {
     const outcomes: Outcome[] = [
       { kind: 'returned', result: '1', also: [lifecycle.create(spec({ id: 'child' }))] },
       { kind: 'threw', error, retryable: true, retryIn: 0 },
       { kind: 'threw', error, retryable: false, retryIn: 0 },
       { kind: 'snoozed', for: 0 },
+      { kind: 'held', hold: { for: 1 } },
       { kind: 'interrupted' },
     ]
     fc.assert(

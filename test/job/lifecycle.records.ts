@@ -1,4 +1,4 @@
-// Jobs to judge: the plainest record, wish and change, with what a test says about them.
+// Jobs for tests of the rules: the plainest record, request and change, with the fields of a test.
 
 import type { Change, Move } from '../../src/job/change.js'
 import type { FinishedState, JobRecord } from '../../src/job/job.js'
@@ -11,7 +11,7 @@ export const finished = ['completed', 'failed', 'cancelled'] as const
 /** The time at which tests look at jobs. */
 export const NOW = 1_000_000
 
-/** A record as a store would hold it, waiting and never claimed unless told; `dueAt` follows from the other times. */
+/** A record as a store would hold it, waiting and never claimed by default; `dueAt` follows from the other times. */
 export function record(over: Partial<JobRecord> = {}): JobRecord {
   const job: JobRecord = {
     id: 'job-1',
@@ -30,6 +30,7 @@ export function record(over: Partial<JobRecord> = {}): JobRecord {
     timeout: undefined,
     worker: undefined,
     runAt: undefined,
+    expiresAt: undefined,
     leaseUntil: undefined,
     brokenAt: undefined,
     staleAt: undefined,
@@ -51,6 +52,7 @@ export function record(over: Partial<JobRecord> = {}): JobRecord {
     result: undefined,
     error: undefined,
     errors: [],
+    history: undefined,
     createdAt: 1_000,
     startedAt: undefined,
     finishedAt: undefined,
@@ -59,7 +61,7 @@ export function record(over: Partial<JobRecord> = {}): JobRecord {
   return { ...job, dueAt: dueAt(job) }
 }
 
-/** What somebody says of a job when adding it. */
+/** The options of an add. */
 export function spec(over: Partial<JobSpec> = {}): JobSpec {
   return {
     id: 'job-1',
@@ -84,7 +86,7 @@ export function spec(over: Partial<JobSpec> = {}): JobSpec {
   }
 }
 
-/** A move of the plainest record, plain but for what is said. */
+/** A move of the plainest record, plain but for the given fields. */
 export function move(to: Move['to'], over: Partial<Move> = {}): Move {
   const plain = { held: false, place: 'old', why: undefined, closesBroken: false, set: {} } as const
   return { kind: 'move', id: 'job-1', fence: 7, to, ...plain, ...over }

@@ -51,7 +51,7 @@ describe('cancel', () => {
     expect(cancel(record({ state }))).toEqual([])
   })
 
-  it('keeps the job as long as it says for that end', () => {
+  it('keeps the job as long as its retention for that end', () => {
     const kept = cancel(record({ keep: { cancelled: { staleAfter: 5 } } }))
     expect(kept).toEqual([move('cancelled', { set: { staleIn: 5 } }), release('cancelled')])
     const gone = cancel(record({ keep: { cancelled: { deleteAfter: 0 } } }))
@@ -81,7 +81,7 @@ describe('complete', () => {
     expect(complete(record({ state }), returned)).toEqual({ denied: expect.stringContaining(state) as string })
   })
 
-  it('brings jobs with it, and releases nobody while the chain goes on', () => {
+  it('inserts jobs, and releases no dependent while the chain goes on', () => {
     const continuation = continueChain(record(), create(spec({ id: 'next' })))
     expect(complete(record(), { ...returned, also, continuation })).toEqual([
       move('completed', { set: { result: '42' } }),
@@ -115,7 +115,7 @@ it('a continuation is a child of the parent of the job before it', () => {
   expect(job).toMatchObject({ id: 'next', chainId: 'job-1', parentId: 'parent' })
 })
 
-it('a lock says nothing, and is held where a worker asks', () => {
+it('a lock publishes nothing, and is held where a worker asks', () => {
   expect(lock(active(), true)).toEqual(note(active(), {}))
   expect(lock(record(), false)).toEqual({ kind: 'note', id: 'job-1', fence: 7, held: false })
 })
@@ -218,7 +218,7 @@ describe('remove', () => {
     expect(remove(inState(state))).toEqual([move('removed'), release('cancelled')])
   })
 
-  it.each(finished)('takes a %s job away, whose end has been told', (state) => {
+  it.each(finished)('removes a %s job whose end has been delivered', (state) => {
     expect(remove(record({ state }))).toEqual([move('removed')])
   })
 })
@@ -261,13 +261,13 @@ describe('replace', () => {
   })
 })
 
-it('a note is held by its fence and its lease, and says no more than was said', () => {
+it('a note is bound to its fence and its lease, and writes only the given fields', () => {
   const held = { kind: 'note', id: 'job-1', fence: 7, held: true }
   expect(note(active(), { progress: '50' })).toStrictEqual({ ...held, progress: '50' })
   expect(note(active(), { logs: ['ground'] })).toStrictEqual({ ...held, logs: ['ground'] })
 })
 
-it('a denial reads on after the name of the job, and is told from changes', () => {
+it('a denial continues a sentence after the name of the job, and is distinguished from changes', () => {
   for (const state of jobStates) {
     for (const wish of [cancel, retry, promote, remove, (job: JobRecord) => update(job, { priority: 1 })]) {
       const decision = wish(inState(state))

@@ -2,6 +2,7 @@
 
 import { describe, expect, it } from 'vitest'
 import type { Change, Move } from '../../src/job/change.js'
+import { withFingerprint } from '../../src/job/errors/fingerprint.js'
 import type { Edge, EdgeState, ErrorInfo, FailurePolicy, JobRecord, JobState } from '../../src/job/job.js'
 import type { Outcome } from '../../src/job/lifecycle.js'
 import {
@@ -18,7 +19,7 @@ import {
 } from '../../src/job/lifecycle.js'
 import { NOW, active, finished, move, record, release, spec } from './lifecycle.records.js'
 
-const boom: ErrorInfo = { name: 'Error', message: 'boom' }
+const boom: ErrorInfo = withFingerprint({ name: 'Error', message: 'boom' })
 
 /** An active job whose lease is over. */
 function expired(over: Partial<JobRecord> = {}): JobRecord {
@@ -169,7 +170,7 @@ describe('a handler that returned', () => {
     expect(settle(active(), returned({ also })).slice(1)).toEqual([...also, release('completed')])
   })
 
-  it('releases nobody while a continuation carries the chain on', () => {
+  it('releases no dependent while a continuation continues the chain', () => {
     const also = [create(spec({ id: 'child' }))]
     const continuation = create(spec({ id: 'next' }), { id: 'job-1', index: 1 })
     const group = settle(active(), returned({ also, continuation }))
@@ -181,7 +182,7 @@ describe('a handler that returned', () => {
     expect(group.at(-1)).toEqual(release('completed', 'job-0'))
   })
 
-  it('has the job kept as long as it says for that end', () => {
+  it('keeps the job as long as its retention for that end', () => {
     const keep = { completed: { staleAfter: 10, deleteAfter: 20 }, failed: { deleteAfter: 30 } }
     const ends = [settle(active({ keep }), returned()), settle(active({ keep }), threw({ retryable: false }))]
     expect(ends.map(([end]) => (end as Move).set)).toEqual([
@@ -279,6 +280,15 @@ describe('a run that does not count', () => {
     ])
   })
 
+  it('is one that holds its like: waiting in its old place, with the attempt given back, and a hold', () => {
+    const hold = { name: 'mill', for: 30_000, by: 'w1', job: 'a' }
+    const changes = settle(active({ attempt: 2 }), { kind: 'held', hold })
+    expect(changes).toEqual([
+      move('waiting', { held: true, set: { attempt: 1 } }),
+      expect.objectContaining({ kind: 'put', key: expect.stringMatching(/^pause:/) as string, hold }),
+    ])
+  })
+
   it('is one that was interrupted: waiting in its old place, with the attempt given back', () => {
     const set = { attempt: 1 }
     expect(settle(active({ attempt: 2 }), { kind: 'interrupted' })).toEqual([move('waiting', { held: true, set })])
@@ -292,7 +302,7 @@ describe('a run that does not count', () => {
   })
 })
 
-it('every settlement is refused once the lease is over, for its first change says that it is held', () => {
+it('every settlement is refused once the lease is over, because its first change is marked as held', () => {
   const outcomes: Outcome[] = [
     returned(),
     threw(),
@@ -333,6 +343,7 @@ describe('time', () => {
       name: 'MillraceError',
       code: 'JOB_EXHAUSTED',
       message: expect.stringContaining('exhausted') as string,
+      fingerprint: expect.any(String) as string,
     }
     expect(group).toEqual([move('failed', { reaps: true, set: { error, stalls: 2 } }), release('failed')])
     expect((group[0] as Move).set.error?.message).toMatch(/w1.*attempt 3 of 3/)
@@ -370,6 +381,7 @@ describe('a job with a broken dependency', () => {
     name: 'MillraceError',
     code: 'DEPENDENCY_FAILED',
     message: expect.stringContaining('child') as string,
+    fingerprint: expect.any(String) as string,
   }
   const failed = [move('failed', { closesBroken: true, set: { error } }), release('failed')]
   const removed = [move('removed'), release('cancelled')]

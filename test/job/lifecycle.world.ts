@@ -1,4 +1,4 @@
-// A model in which everything that lands is held against the table of transitions and against what always holds.
+// A model that checks every applied change against the table of transitions and the invariants.
 
 import type { Change } from '../../src/job/change.js'
 import { isFinished } from '../../src/job/job.js'
@@ -32,6 +32,7 @@ export const table: Record<Event, Partial<Record<Place, readonly Place[]>>> = {
   returned: { active: ['completed'], completed: gone },
   threw: { active: ['delayed', 'waiting', 'failed'], failed: gone },
   snoozed: { active: ['delayed', 'waiting'] },
+  held: { active: ['waiting'] },
   waits: { active: ['waiting-children', 'waiting'] },
   interrupted: { active: ['waiting'] },
   due: {
@@ -83,7 +84,7 @@ export function must(holds: boolean, duty: string, facts: unknown): asserts hold
 /** What is acted on: a version of a job, or one that does not stand yet. */
 type Acted = Pick<JobRecord, 'id' | 'chainId'> & { readonly fence?: number }
 
-/** A model in which everything that lands is held against the table and the invariants. */
+/** A model that checks every applied change against the table of transitions and the invariants. */
 export class World extends Model {
   /** Every version of every job, as those who acted on it may have seen it. */
   readonly seen = new Map<string, JobRecord[]>()
@@ -96,7 +97,7 @@ export class World extends Model {
     return `made-${this.#minted++}`
   }
 
-  /** Lets something happen to a job, as it was seen; answers whether it landed. */
+  /** Applies something to a job, as it was read; returns whether it was applied. */
   happen(event: Event, job: Acted, decision: Decision): boolean {
     if (lifecycle.isDenied(decision) || decision.length === 0) return false
     const current = this.jobs.get(job.id)
@@ -189,7 +190,7 @@ function judgeReleases(job: Acted, group: readonly Change[], steps: readonly Ste
   const ends = steps.some(({ id, from, to }) => id === job.id && unfinished.has(from) && !unfinished.has(to))
   const goesOn = group.some((change) => change.kind === 'insert' && change.job.chainId === job.chainId)
   const releases = group.filter((change) => change.kind === 'release')
-  must(releases.length === (ends && !goesOn ? 1 : 0), 'an end is told once, and nothing else is', { job, group })
+  must(releases.length === (ends && !goesOn ? 1 : 0), 'an end is published once, and nothing else is', { job, group })
   must(
     releases.every((change) => change.chain === job.chainId),
     'a job ends no chain but its own',

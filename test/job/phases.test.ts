@@ -1,4 +1,4 @@
-// What the memo of a job says of its phases, and what people see of that.
+// What the memo of a job records of its phases, and what users see of that.
 import { expect, test } from 'vitest'
 import type { JobRecord } from '../../src/job/job.js'
 import { memoOf, writeMemo } from '../../src/job/memo.js'

@@ -2,8 +2,8 @@
 
 import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { MAX_DURATION } from '../../src/job/duration.js'
-import { isMillraceError } from '../../src/job/errors.js'
+import { MAX_DURATION } from '../../src/job/values/duration.js'
+import { isMillraceError } from '../../src/job/errors/errors.js'
 import type { Backoff, BackoffOptions } from '../../src/job/retry.js'
 import { backoffDelay, defaultBackoff, parseBackoff } from '../../src/job/retry.js'
 import { thrown } from '../thrown.js'

@@ -78,7 +78,7 @@ describe('an end brings its delivery along, in the same group and after its own 
     expect(insert.job.data).not.toContain('at home')
   })
 
-  it('but not one that is not told, and nothing that is no end', () => {
+  it('but not an end that is not delivered, and nothing that is no end', () => {
     expect(deliveryIn(cancel(withWebhook({ extras: { webhook: { ...webhook, on: ['failed'] } } })))).toBeUndefined()
     expect(deliveryIn(cancel(record()))).toBeUndefined()
     const again = { kind: 'threw', error: { name: 'E', message: '' }, retryable: true, retryIn: 5 } as const
@@ -128,7 +128,7 @@ describe('what is written down', () => {
     return { ...job, fence: job.fence + 1, memo: move.set.memo }
   }
 
-  it('is fenced by what stands now, and keeps what else the memo says', () => {
+  it('is fenced by the current record, and keeps the rest of the memo', () => {
     const job = { ...done, memo: writeMemo({ phases: { a: { status: 'completed' } } }) }
     const note = noteDelivery(job, { entry, made: 5000, came: 'again' })!
     expect(note).toMatchObject([{ kind: 'move', id: 'job-1', fence: 8, to: 'completed', held: false }])
@@ -136,7 +136,7 @@ describe('what is written down', () => {
     expect(deliveryPending(after(job, note))).toBe(true)
   })
 
-  it('says that the end was told, and which end', () => {
+  it('records that the end was delivered, and which end', () => {
     const sent = after(done, noteDelivery(done, { entry, made: 5000, came: 'sent' }))
     expect([isSent(sent), deliveryPending(sent), wasAccepted(sent, 'msg_1'), wasAccepted(sent, 'msg_2')]).toEqual([
       true,
@@ -152,7 +152,7 @@ describe('what is written down', () => {
     expect([isSent(late), deliveryPending(late)]).toEqual([false, true])
   })
 
-  it('says that it was given up, until somebody asks for it again', () => {
+  it('records that it was given up, until a delivery is requested again', () => {
     const error = { name: 'E', message: 'gone', stack: 'at home' }
     const note = noteDelivery(done, { entry: { ...entry, error: 'x'.repeat(999) }, made: 5000, came: 'gave-up', error })
     expect(note).toMatchObject([{ events: [{ type: 'webhook-failed' }] }, { kind: 'move' }])
@@ -167,7 +167,7 @@ describe('what is written down', () => {
     expect(dataOf(insert)).toMatchObject({ at: 5000, job: { result: 7 } })
   })
 
-  it('says which deliveries were asked for by hand and have not ended, of an end that was told before', () => {
+  it('records which deliveries were requested by hand and have not ended, of an end that was delivered before', () => {
     const sent = after(done, noteDelivery(done, { entry, made: 5000, came: 'sent' }))
     const first = after(sent, redeliver(sent, 'd', asked) as readonly Change[])
     const both = after(first, redeliver(first, 'e', { id: 'msg_3', at: 7000 }) as readonly Change[])

@@ -10,6 +10,13 @@ export const sqliteBugs: readonly Bug[] = [
     replace: "commit: 'SELECT 1',",
   },
   {
+    title: 'a claim returns jobs that have expired',
+    guarantee: 'order',
+    file: 'src/stores/sqlite/sql.ts',
+    find: "AND ${unexpired('?5')} ORDER BY",
+    replace: 'AND ?5 > 0 ORDER BY',
+  },
+  {
     title: 'many completions together ignore leases',
     guarantee: 'once',
     file: 'src/stores/sqlite/sql.ts',
@@ -101,5 +108,26 @@ export const sqliteBugs: readonly Bug[] = [
     find: 'if (found.oldest <= schema.version) return true\n',
     replace: 'return true\n',
     shown: { file: 'test/stores/sqlite/upgrade.test.ts', title: 'this version is refused before it writes' },
+  },
+  {
+    title: 'a batch that fails leaves its writes in the transaction that it shares',
+    guarantee: 'together',
+    file: 'src/stores/sqlite/connection.ts',
+    find: 'sql.rollbackBatch.run()',
+    replace: '',
+  },
+  {
+    title: 'two batches of one writer share a transaction, and a replay is applied',
+    guarantee: 'once',
+    file: 'src/stores/sqlite/commits/transaction-load.ts',
+    find: 'if (this.#writers.has(batch.writer)) return false',
+    replace: '',
+  },
+  {
+    title: 'the end of the thread of a store is taken for its close, and batches are not sent again',
+    guarantee: 'acknowledged',
+    file: 'src/stores/sqlite/thread/store.ts',
+    find: "'THREAD_ENDED',",
+    replace: "'STORE_CLOSED',",
   },
 ]

@@ -3,6 +3,60 @@ import type { Bug } from './bug.js'
 
 export const workerBugs: readonly Bug[] = [
   {
+    title: 'a run until drained ends before it claims what a job of another worker has released',
+    guarantee: 'acknowledged',
+    file: 'src/worker/bounded-run.ts',
+    find: 'if (!counts.active && isStable) return',
+    replace: 'if (!counts.active || isStable) return',
+  },
+  {
+    title: 'a round of keeping the last N begins anew where the one before was cut',
+    guarantee: 'retention',
+    file: 'src/upkeep/retention/keep-last.ts',
+    find: 'lane.stopped = { cursor, passed }',
+    replace: 'void passed',
+  },
+  {
+    title: 'a bulk operation does not store which jobs of its last page it has changed',
+    guarantee: 'once',
+    file: 'src/queue/operations/bulk/run.ts',
+    find: 'left.length === 0 && found.cursor !== undefined\n',
+    replace: 'left.length === 0\n',
+    unit: ['test/queue/operations/bulk'],
+  },
+  {
+    title: 'the changes of a bulk operation are committed before its progress',
+    guarantee: 'crash',
+    file: 'src/queue/operations/bulk/run.ts',
+    find: '    return this.#apply(group, progress)\n',
+    replace:
+      '    for (const { group: own } of changes) await this.#runner.connection.main.tryCommit(own)\n    return this.#apply(group.slice(0, 1), progress)\n',
+    unit: ['test/queue/operations/bulk'],
+  },
+  {
+    title: 'a bulk operation visits jobs that ended after it began',
+    guarantee: 'once',
+    file: 'src/queue/operations/bulk/run.ts',
+    find: ' && !(isFinished(state) && (finishedAt ?? 0) > this.#began)',
+    replace: '',
+    unit: ['test/queue/operations/bulk'],
+  },
+  {
+    title: 'a call by filter changes a job that matches no longer',
+    guarantee: 'acknowledged',
+    file: 'src/queue/operations/decide.ts',
+    find: ' && matches(job)',
+    replace: '',
+  },
+  {
+    title: 'a bulk operation changes a job that matches no longer',
+    guarantee: 'acknowledged',
+    file: 'src/queue/operations/bulk/run.ts',
+    find: ' && matchesFiltered(job, this.#spec.query)',
+    replace: '',
+    unit: ['test/queue/operations/filter-races.test.ts'],
+  },
+  {
     title: 'a worker is never unsure of a settlement without an answer',
     guarantee: 'once',
     file: 'src/worker/settlements.ts',
@@ -100,8 +154,8 @@ export const workerBugs: readonly Bug[] = [
     title: 'upkeep reaps jobs that its own worker runs',
     guarantee: 'once',
     file: 'src/upkeep/upkeep.ts',
-    find: 'const own = jobs.filter((job) => !leased.has(job.id) && !this.#isSpared(job, holding))',
-    replace: 'const own = jobs.filter((job) => leased.size >= 0 && !this.#isSpared(job, holding))',
+    find: 'const own = jobs.filter((job) => !leased.has(job.id) && ',
+    replace: 'const own = jobs.filter((job) => leased.size >= 0 && ',
   },
   {
     title: 'upkeep reaps jobs whose claim its own worker still waits for',
@@ -142,8 +196,8 @@ export const workerBugs: readonly Bug[] = [
     title: 'a schedule whose run was refused stops',
     guarantee: 'schedule',
     file: 'src/upkeep/schedules.ts',
-    find: "if (run?.kind !== 'insert' || verdict.why === 'busy')",
-    replace: "if (run?.kind !== 'insert' || !verdict.ok)",
+    find: "if (verdict.why === 'busy') return { landed: false, busy: job.id }",
+    replace: 'if (!verdict.ok) return { landed: false, busy: job.id }',
   },
   {
     title: 'recovery takes jobs of workers that live',

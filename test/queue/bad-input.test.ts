@@ -192,7 +192,7 @@ describe('bad queues and workers', () => {
     expect(thrown(() => new Worker([], () => {}, { store }))).toMatchObject({ code: 'INVALID_OPTION' })
   })
 
-  it('an id that was not awaited, and other objects that say nothing, are no filter for all jobs', async () => {
+  it('an id that was not awaited, and other objects without a condition, are no filter for all jobs', async () => {
     const queue = newQueue()
     await queue.add('n')
     await queue.add('n', 1, { delay: 1000 })

@@ -1,4 +1,4 @@
-// A store that keeps count of who is there, to see that nobody is left.
+// A store that counts its watchers, to check that none is left.
 import type { Runtime, Store } from '../../src/index.js'
 import { systemRuntime } from '../../src/store/runtime.js'
 import { observed } from '../observed-store.js'

@@ -22,6 +22,7 @@ function session(...verdicts: readonly Verdict[]): { readonly session: Session; 
   const answer = {
     get: async () => record({ fence: ++fence }),
     find: async () => ({ items: [] }),
+    changed: () => {},
     commit: async (group: Change[]) => {
       commits.push(group)
       return verdicts[Math.min(commits.length, verdicts.length) - 1]!

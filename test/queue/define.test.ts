@@ -1,4 +1,4 @@
-// Declaring jobs: what is refused when the program starts, and what schemas say turned into text.
+// Declaring jobs: what is refused when the program starts, and how messages of schemas become text.
 import { defineJobs, job, typed } from 'millrace'
 import type { JobDefinition } from 'millrace'
 import { type } from 'arktype'
@@ -8,7 +8,7 @@ import { z } from 'zod'
 import { validate } from '../../src/queue/define.js'
 import { thrown } from '../thrown.js'
 
-/** What defineJobs says of a job that is none. */
+/** The error of defineJobs for an invalid job. */
 function wrong(definition: unknown): Error {
   return thrown(() => defineJobs({ mail: definition as JobDefinition }))
 }
@@ -37,7 +37,7 @@ describe('job()', () => {
     }
   })
 
-  test('is the same job whether nothing is said or nothing is given', () => {
+  test('is the same job with empty options as without', () => {
     expect(job()).toEqual({})
     expect(job({})).toEqual({})
   })
@@ -105,7 +105,7 @@ describe('validate', () => {
     expect(validate(type({ n: 'number = 5' }), {})).toEqual({ ok: true, value: { n: 5 } })
   })
 
-  test('tells each issue with its path', () => {
+  test('reports each issue with its path', () => {
     const wrong = { to: [{ name: 1 }] }
     const at = (schema: Parameters<typeof validate>[0]): unknown => {
       const result = validate(schema, wrong)

@@ -47,7 +47,7 @@ describe.each(kinds)('on %s', (kind) => {
     expect((await queue.get(bulk!.id))?.data).toEqual(stored)
   })
 
-  it('a result that JSON does not carry fails the job for good, and says that its work was done', async () => {
+  it('a result that JSON cannot represent fails the job for good, and the error says that its work was done', async () => {
     const queue = newQueue({ store: await make(kind) })
     run(queue, {
       date: () => ({ orders: [{ paid: new Date() }] }),

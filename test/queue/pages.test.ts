@@ -148,7 +148,7 @@ describe.each(kinds)('on %s', (kind) => {
     await expect(wrong.result()).rejects.toMatchObject({ cause: { code: 'WRONG_DEPENDENCIES' } })
   })
 
-  test('what cannot be removed says how many wait, and lists no more than a page of them', async () => {
+  test('a refused removal counts the jobs that wait, and lists no more than a page of them', async () => {
     const queue = closing(new Queue('paged', { store: await make(kind), logger: false }))
     const job = await queue.add('n')
     await queue.addBulk(Array.from({ length: 1005 }, () => ({ name: 'n', options: { after: job.id } })))

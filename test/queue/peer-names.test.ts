@@ -3,7 +3,7 @@ import { FlowProducer, Queue, Worker } from 'millrace'
 import { memory } from 'millrace/memory'
 import { sqlite } from 'millrace/sqlite'
 import { describe, expect, it } from 'vitest'
-import { fieldNames } from '../../src/job/peer-names.js'
+import { fieldNames } from '../../src/job/values/peer-names.js'
 import { newQueue, newStore } from '../setup.js'
 import { thrown } from '../thrown.js'
 

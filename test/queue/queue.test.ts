@@ -56,7 +56,7 @@ describe('adding', () => {
     })
   })
 
-  it('gives what add says before what job() says before what the queue says', async () => {
+  it('prefers options of add to options of job(), and those to options of the queue', async () => {
     const queue = newQueue({ defaults: { attempts: 7, priority: 4 } })
     expect(await queue.add('a', 1)).toMatchObject({ attempts: 7, priority: 4 })
     expect(await queue.add('a', 1, { priority: 1, attempts: undefined })).toMatchObject({ attempts: 7, priority: 1 })
@@ -101,7 +101,7 @@ describe('dedup', () => {
     expect((await queue.add('send', 3, { dedup: { key: 'k' } })).duplicate).toBe(false)
   })
 
-  it('is unique by queue, by name or everywhere, as told', async () => {
+  it('is unique by queue, by name or everywhere, as its scope', async () => {
     const store = newStore()
     const one = newQueue({ store })
     const two = newQueue({ store, name: 'other' })
@@ -122,7 +122,7 @@ describe('dedup', () => {
     expect(second.runAt! - first.runAt!).toBeGreaterThan(3_000_000)
   })
 
-  it('rejects with a coded error when told to', async () => {
+  it('rejects with a coded error if the options ask for that', async () => {
     const queue = newQueue()
     const first = await queue.add('send', 1, { dedup: { key: 'k' } })
     await expect(queue.add('send', 1, { dedup: { key: 'k', mode: 'reject' } })).rejects.toMatchObject({
@@ -131,7 +131,7 @@ describe('dedup', () => {
     })
   })
 
-  it('says so when the job that holds the key has been removed', async () => {
+  it('reports that the job that holds the key has been removed', async () => {
     const queue = newQueue()
     const first = await queue.add('send', 1, { dedup: { key: 'k', window: '1h' } })
     await first.remove()
@@ -343,7 +343,7 @@ describe('results', () => {
     expect(await slow.result()).toBeUndefined()
   })
 
-  it('are let go of when the queue closes', async () => {
+  it('are released when the queue closes', async () => {
     const queue = newQueue()
     const added = await queue.add('nobody')
     const waiting = expect(added.result()).rejects.toMatchObject({ code: 'QUEUE_CLOSED' })
@@ -373,7 +373,7 @@ describe('observing', () => {
 })
 
 describe('explaining', () => {
-  it('says why a job is not running', async () => {
+  it('explains why a job is not running', async () => {
     const queue = newQueue()
     const why = async (id: string): Promise<unknown> => (await queue.explain(id)).reasons.map((reason) => reason.why)
     const waiting = await queue.add('n')

@@ -1,7 +1,7 @@
 // Ids that Millrace derives belong to it: a job of a user's cannot take the place of a run, a schedule, a signal or a delivery.
 import { describe, expect, test } from 'vitest'
 import { FlowProducer } from 'millrace'
-import { runId, scheduleId } from '../../src/job/schedule.js'
+import { runId, scheduleId } from '../../src/job/schedules/schedule.js'
 import { SIGNAL_IDS } from '../../src/job/signals.js'
 import { newQueue, newStore, newWorker } from '../setup.js'
 

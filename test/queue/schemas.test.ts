@@ -256,7 +256,7 @@ describe('a version', () => {
     closing(new Worker('work', async () => says, { store, jobs, logger: false }))
   }
 
-  test('is written on each job, 1 unless told otherwise', async () => {
+  test('is written on each job, 1 by default', async () => {
     const store = newStore()
     expect((await newQueue({ store }).add('mail')).version).toBe(1)
     expect((await newQueue({ store, jobs: first }).add('mail', 'a')).version).toBe(1)

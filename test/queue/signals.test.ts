@@ -17,7 +17,7 @@ function stage(store: Store, handlers: Handlers<AnyJobs>) {
   return { queue, worker }
 }
 
-/** Waits for an approval, and tells each of its runs. */
+/** Waits for an approval, and records each of its runs. */
 function approving(runs: number[] = [], timeout?: number): Handlers<AnyJobs> {
   return {
     order: async (job, ctx) => {
@@ -250,7 +250,7 @@ describe.each(kinds.slice(0, 2))('in one process, on %s', (kind) => {
     const old = await queue.add('order', undefined, { id: 'same' })
     await queue.signal('same', 'approved', 'old')
     await old.remove()
-    // Made in another millisecond, as the ids of signals tell them apart.
+    // Made in another millisecond, because that distinguishes the ids of signals.
     while (Date.now() <= old.createdAt) await new Promise(setImmediate)
     const waiting = event(queue, 'waiting-children')
     const added = await queue.add('order', undefined, { id: 'same' })
@@ -261,7 +261,7 @@ describe.each(kinds.slice(0, 2))('in one process, on %s', (kind) => {
   })
 })
 
-describe('on a clock that moves only when told', () => {
+describe('on a virtual clock', () => {
   /** Days on which the process sleeps, but for a minute of each. */
   async function pass(clock: VirtualClock, days: number): Promise<void> {
     for (let day = 0; day < days; day++) {
@@ -313,7 +313,7 @@ describe('on a clock that moves only when told', () => {
     const { clock, store, queue, added } = await scene(approving())
     const other = await queue.add('other')
     await clock.until(other.result())
-    const late = await queue.add('late') // nobody handles it
+    const late = await queue.add('late') // without a handler
     await queue.signal(late.id, 'approved', 'never read')
     expect(await rowsOf(store)).toHaveLength(2)
     await pass(clock, 3)

@@ -1,4 +1,4 @@
-// Within a transaction, a row that somebody else holds is waited for, for a moment; held longer, that is told.
+// Within a transaction, a call waits a moment for a row that another transaction locks; a longer lock is reported.
 import type { Client } from 'pg'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { Queue } from 'millrace'
@@ -20,7 +20,7 @@ let verdicts: string[][]
 let busy: ReturnType<typeof gate<void>>
 let queue: Queue
 let added: Job
-/** Somebody else, who holds the job. */
+/** Another transaction, which locks the job. */
 let theirs: Client
 
 beforeEach(async () => {
@@ -45,7 +45,7 @@ beforeEach(async () => {
 })
 
 describe('inside queue.transaction', () => {
-  it('a call waits for a row that is given back, and then lands', async () => {
+  it('a call waits for a row that is released, and then succeeds', async () => {
     const cancelling = queue.transaction(() => queue.cancel(added.id))
     await busy.promise
     await theirs.query('rollback')
@@ -66,7 +66,7 @@ describe('inside queue.transaction', () => {
     expect(new Set(verdicts.slice(1).map((each) => each.length))).toEqual(new Set([1]))
   })
 
-  it('a row that stays held is told, with what to do, and the transaction may go on', async () => {
+  it('a row that stays locked is reported with the way out, and the transaction may go on', async () => {
     await queue.transaction(async () => {
       await expect(queue.cancel(added.id)).rejects.toMatchObject({
         code: 'STORE_BUSY',
@@ -81,7 +81,7 @@ describe('inside queue.transaction', () => {
     expect(await added.cancel()).toBe(true)
   })
 
-  it('one that comes to its end while a call waits for a row does not write later', async () => {
+  it('a call whose transaction ends while it waits for a row does not write later', async () => {
     let late: Promise<unknown> | undefined
     await queue.transaction(async () => {
       late = queue.cancel(added.id)

@@ -82,20 +82,20 @@ describe.each(Object.entries(stores))('a transaction %s', (where, make) => {
     expect(events.at(-1)).toBe('waiting marker')
   })
 
-  it('is heard of when it is committed, not before, and wakes workers at once', async () => {
+  it('publishes its events when it is committed, not before, and wakes workers at once', async () => {
     const { queue } = setUp()
     const ran = gate()
     newWorker(queue, { send: () => ran.open() }, { pollEvery: '10m' })
     const events = collected(queue, ['waiting'])
     await queue.counts()
     await queue.transaction(async () => {
-      await queue.add('send', 1, { id: 'told' })
+      await queue.add('send', 1, { id: 'committed' })
       await turn()
       await turn()
       expect(events).toEqual([])
     })
     await ran.promise
-    expect(events).toEqual(['waiting told'])
+    expect(events).toEqual(['waiting committed'])
   })
 
   it('holds back batches and other transactions without failing them, and lets them in afterwards', async () => {
@@ -255,7 +255,7 @@ describe.each(Object.entries(stores))('a transaction %s', (where, make) => {
     expect(await standing.refresh()).toMatchObject({ state: 'cancelled' })
   })
 
-  it('that the work ends by itself is told, and the next one is not harmed', async () => {
+  it('an end by the work itself is reported, and the next transaction is not harmed', async () => {
     const { queue } = setUp()
     const ended = queue.transaction(async (tx) => {
       await queue.add('send', 1)
@@ -312,7 +312,7 @@ it('a batch waits for a transaction of its own process however long that is open
 })
 
 describe('a queue on a store without transactions', () => {
-  it('says so', async () => {
+  it('is refused with the reason', async () => {
     const store: Store = closing(memory())
     const queue = closing(new Queue('work', { store }))
     await expect(queue.transaction(async () => {})).rejects.toMatchObject({ code: 'INVALID_TRANSACTION' })

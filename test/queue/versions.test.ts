@@ -1,4 +1,4 @@
-// A worker is given jobs of the versions that it knows, on every store; the others wait, and `explain` says why.
+// A worker receives jobs of the versions that it handles, on every store; the others wait, and `explain` has the reason.
 import { describe, expect, test } from 'vitest'
 import { Queue, Worker, defineJobs, job } from 'millrace'
 import type { JobDefinitions, Store } from 'millrace'
@@ -52,7 +52,7 @@ describe.each(stores)('on %s', (_name, make) => {
     expect((await young.addBulk([{ name: 'mail', data: { to: ['a'] } }]))[0]!.version).toBe(2)
   })
 
-  test('an old worker does not take a new payload, and explain says which versions live workers know', async () => {
+  test('an old worker does not claim a new payload, and explain lists the versions that live workers handle', async () => {
     const { old, young } = await scene()
     const ran: unknown[] = []
     const worker = closing(

@@ -28,7 +28,7 @@ const all = (value: unknown): number => {
 describe('the bytes of a group', () => {
   const errorInfo = (): ErrorInfo => ({ name: text(), message: text(), code: text(), stack: text() })
   const edge = (): NewEdge => ({ on: text(), policy: 'fail' })
-  // `Required`, so that whoever adds a field comes by here.
+  // `Required`, so that a new field does not compile here.
   const job: Required<NewJob> = {
     ...{
       id: text(),
@@ -40,7 +40,14 @@ describe('the bytes of a group', () => {
       state: 'waiting',
       priority: 0,
     },
-    ...{ lifo: false, attempts: 3, backoff: { type: 'custom', name: text() }, timeout: undefined, run: undefined },
+    ...{
+      lifo: false,
+      attempts: 3,
+      backoff: { type: 'custom', name: text() },
+      timeout: undefined,
+      run: undefined,
+      expires: { in: 1 },
+    },
     ...{ chainId: text(), chainIndex: 0, parentId: text(), group: text(), dedup: { key: text() }, keep: undefined },
     extras: {
       phases: [text(), text()],
@@ -49,7 +56,16 @@ describe('the bytes of a group', () => {
     },
   }
   const set: Required<MoveFields> = {
-    ...{ attempt: 1, stalls: 0, run: null, data: text(), priority: 1, result: text(), error: errorInfo() },
+    ...{
+      attempt: 1,
+      stalls: 0,
+      run: null,
+      expires: null,
+      data: text(),
+      priority: 1,
+      result: text(),
+      error: errorInfo(),
+    },
     ...{ memo: text(), staleIn: 1, deleteIn: 1, stale: true },
   }
   const noteOf: Required<Note> = {

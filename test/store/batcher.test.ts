@@ -1,8 +1,8 @@
-// The batcher: what is asked for while a batch is in flight leaves as one, lands once, and every caller is told.
+// The batcher: calls that arrive while a batch is in flight leave as one batch, are applied once, and each is answered.
 
 import * as fc from 'fast-check'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { MillraceError, isMillraceError } from '../../src/job/errors.js'
+import { MillraceError, isMillraceError } from '../../src/job/errors/errors.js'
 import { Batcher } from '../../src/store/batcher.js'
 import type { BatcherOptions, Unanswered } from '../../src/store/batcher.js'
 import type { Group, Verdict } from '../../src/store/store.js'
@@ -55,7 +55,7 @@ describe('a batch', () => {
     expect([committed, asked, renewed]).toEqual([{}, {}, {}])
   })
 
-  it('that is in flight has the next one gather behind it, which leaves when it has landed', async () => {
+  it('that is in flight lets the next one collect, which leaves when the first is answered', async () => {
     await send('a')
     await send('b')
     await send('c', 'd')
@@ -67,7 +67,7 @@ describe('a batch', () => {
     expect(store.last.batch.seq).toBe(2)
   })
 
-  it('that landed with nothing behind it is followed by none', async () => {
+  it('that is answered while none waits is followed by none', async () => {
     await send('a')
     store.last.land()
     await runtime.proceed()
@@ -210,7 +210,7 @@ describe("a writer's name", () => {
     expect(names()).toEqual(['w1 1', 'w1 2', 'w1.1 1', 'w1.1 2', 'w1.2 1'])
   })
 
-  it('is one for all batches, where nothing is said', async () => {
+  it('is one for all batches by default', async () => {
     for (let n = 0; n < 600; n++) await landing('a')
     expect(names().at(-1)).toBe('w1 600')
   })
@@ -228,7 +228,7 @@ describe("a writer's name", () => {
     expect(names()).toEqual(['w1 1', 'w1.1 1', 'w1.1 1', 'w1.2 1'])
   })
 
-  it('stays after a batch of which nobody knows, so that it cannot land after the next', async () => {
+  it('stays after a batch with an unknown outcome, so that it cannot be applied after the next', async () => {
     lane = open({ tenure: 1, replays: 0 })
     await send('a')
     store.last.fail(new Error('lost'))
@@ -286,8 +286,8 @@ const careless = (): never => {
   throw new Error('careless')
 }
 
-// A known fault: an exception in `landed` is taken for a failed commit, and all of its batch are told a second time.
-it('a caller that throws does not have its neighbours told that they failed', async () => {
+// A known fault: an exception in `landed` counts as a failed commit, and all callers of its batch are answered twice.
+it('a caller that throws does not reject the other callers of its batch', async () => {
   const calls: string[] = []
   lane = open({ broken: (error) => calls.push(String(error)) })
   const caller = (id: string) => ({
@@ -334,7 +334,7 @@ describe('a commit without an answer', () => {
     expect(store.ids).toEqual([['a1'], ['a1']])
   })
 
-  it('is given up after `replays`, with growing pauses, as STORE_UNAVAILABLE with what the store said', async () => {
+  it('is given up after `replays`, with growing pauses, as STORE_UNAVAILABLE with the error of the store', async () => {
     lane = open({ replays: 3 })
     const settled = [...(await send('a', 'b')), listen(lane.commit(group('later')))]
     const pauses: number[] = []
@@ -354,7 +354,7 @@ describe('a commit without an answer', () => {
     expect(settled[2]).toEqual({})
   })
 
-  it('rejects all its own callers and nobody else, and the next batch goes on with a higher number', async () => {
+  it('rejects all its own callers and no others, and the next batch goes on with a higher number', async () => {
     lane = open({ replays: 0 })
     const own = [listen(lane.commit(group('a'))), listen(lane.claim(ask(1))), listen(lane.renew(renewals('x')))]
     await runtime.proceed()
@@ -382,7 +382,7 @@ describe('a commit without an answer', () => {
     },
   )
 
-  it('that says that nothing landed is not believed for the try before it', async () => {
+  it('that reports that nothing was written is not trusted about the try before it', async () => {
     const [settled] = await send('a')
     store.last.fail(lost)
     await turn()
@@ -392,7 +392,7 @@ describe('a commit without an answer', () => {
     expect(settled!.error).toMatchObject({ code: 'STORE_UNAVAILABLE', cause: { code: 'DATABASE_LOCKED' } })
   })
 
-  it.each([undefined, 'text', 42])('is told of even if the store rejected with %s', async (reason) => {
+  it.each([undefined, 'text', 42])('is reported even if the store rejected with %s', async (reason) => {
     lane = open({ replays: 0 })
     const [settled] = await send('a')
     store.last.fail(reason)
@@ -405,7 +405,7 @@ describe('a commit without an answer', () => {
 })
 
 describe('a group refused as busy', () => {
-  it('is sent again later by itself, and holds up nobody', async () => {
+  it('is sent again later by itself, and delays no other batch', async () => {
     const [a, b, c] = await send('a', 'b', 'c')
     const [d] = await send('d')
     store.last.land({ groups: [landed, refused('busy', 'b'), landed] })
@@ -572,7 +572,7 @@ describe('whatever the store does', () => {
     { maxLength: 40, size: 'max' },
   )
 
-  it('every caller is told once, batches keep order and size, and only one is in flight', async () => {
+  it('every caller is answered once, batches keep order and size, and only one is in flight', async () => {
     const run = fc.asyncProperty(turns, fc.integer({ min: 1, max: 6 }), async (taken, size) => {
       runtime = new ManualRuntime()
       store = new ScriptedStore()
@@ -617,7 +617,10 @@ describe('whatever the store does', () => {
 describe('a batch that is too large for the store', () => {
   const tooLarge = (): MillraceError => new MillraceError('DATA_TOO_LARGE', 'too much')
 
-  /** Refuses batches with more than so many changes (or with one of these ids), and lands the others; answers when none is left. */
+  /**
+   * Refuses batches with more than so many changes (or with one of these ids), and applies the others; resolves when none
+   * is left.
+   */
   async function run(most: number, never: readonly string[] = []): Promise<void> {
     for (; store.inFlight.length > 0; await runtime.proceed()) {
       const { last } = store
@@ -734,7 +737,7 @@ describe('an ask without an answer', () => {
     expect([next[0]!.value, runtime.timers.length]).toEqual([landed, 0])
   })
 
-  it('keeps others from waiting while the store is away: they are told, and nothing of theirs was sent', async () => {
+  it('rejects other callers while the store is away, and sends nothing of theirs', async () => {
     const errors: unknown[] = []
     await lose((error) => errors.push(error))
     const next = await send('b')
@@ -773,7 +776,7 @@ describe('an ask without an answer', () => {
     expect([runtime.timers.length, runtime.deferred.length]).toEqual([0, 0])
   })
 
-  it('is rejected at once where nobody said what to do then', async () => {
+  it('is rejected at once by default', async () => {
     lane = open({ replays: 0 })
     const asked = listen(lane.claim(ask(1)))
     await runtime.proceed()

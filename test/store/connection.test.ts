@@ -1,7 +1,7 @@
 // The connection: who holds the same store shares its lanes and its opening.
 
 import { beforeEach, describe, expect, it } from 'vitest'
-import { isMillraceError, MillraceError } from '../../src/job/errors.js'
+import { isMillraceError, MillraceError } from '../../src/job/errors/errors.js'
 import { connect } from '../../src/store/connection.js'
 import type { Store } from '../../src/store/store.js'
 import { ManualRuntime, ScriptedStore, group, landed, listen, renewals, turn } from './manual-store.js'
@@ -151,7 +151,7 @@ describe('a batch', () => {
     expect(settled.value).toBe(landed)
   })
 
-  it('is given up if the store cannot be opened, with what it said', async () => {
+  it('is given up if the store cannot be opened, with the store’s error', async () => {
     const error = new Error('locked')
     const settled = listen(connect(store).main.commit(group('a')))
     await runtime.proceed()

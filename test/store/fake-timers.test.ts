@@ -12,7 +12,16 @@ afterEach(() => {
 function replaceTimers(): void {
   vi.useFakeTimers({
     now: LONG_AGO,
-    toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'setImmediate', 'clearImmediate', 'Date', 'performance'],
+    toFake: [
+      'setTimeout',
+      'clearTimeout',
+      'setInterval',
+      'setImmediate',
+      'clearImmediate',
+      'queueMicrotask',
+      'Date',
+      'performance',
+    ],
   })
 }
 

@@ -16,7 +16,7 @@ interface Timer {
   readonly work: () => void
 }
 
-/** A world that stands still until it is told to go on. */
+/** A store that answers only when the test lets it. */
 export class ManualRuntime implements Runtime {
   readonly deferred: (() => void)[] = []
   readonly timers: Timer[] = []
@@ -70,7 +70,7 @@ export class ManualRuntime implements Runtime {
 export interface Sent {
   readonly batch: Batch
   answered: boolean
-  /** The answer: everything landed, but for what is said otherwise. */
+  /** The answer: everything was applied, except for the given verdicts. */
   land(answer?: Partial<Receipt>): void
   fail(error: unknown): void
 }
@@ -132,7 +132,7 @@ function receiptOf({ writer, seq, groups, renewals, asks }: Batch): Receipt {
   }
 }
 
-/** A group of changes told apart by their ids. */
+/** A group of changes, distinguished by their ids. */
 export function group(...ids: readonly string[]): Group {
   return ids.map((id): Change => ({ kind: 'note', id, fence: 1, held: false, progress: '1' }))
 }

@@ -1,7 +1,7 @@
-// A store that fails and is healed by sending again: it is told of once, however many batches meet it.
+// A store that fails, and recovers by a resend: the outage is reported once, however many batches meet it.
 import { describe, expect, it } from 'vitest'
-import { isMillraceError } from '../../src/job/errors.js'
-import type { MillraceError } from '../../src/job/errors.js'
+import { isMillraceError } from '../../src/job/errors/errors.js'
+import type { MillraceError } from '../../src/job/errors/errors.js'
 import { Batcher } from '../../src/store/batcher.js'
 import { Outage } from '../../src/store/outage.js'
 import type { Store } from '../../src/store/store.js'
@@ -9,7 +9,7 @@ import { newQueue, newStore, newWorker } from '../setup.js'
 import { ManualRuntime, ScriptedStore, group, listen, turn } from './manual-store.js'
 
 describe('an outage', () => {
-  it('is told once, and again only after an answer to what was sent since', () => {
+  it('is reported once, and again only after an answer to what was sent since', () => {
     const outage = new Outage({ name: 'scripted' })
     const reported: MillraceError[] = []
     const stop = outage.on((error) => void reported.push(error))
@@ -52,7 +52,7 @@ describe('an outage', () => {
     expect(reported).toHaveLength(1)
   })
 
-  it('is none where the callers are told that nothing landed', async () => {
+  it('is none where the callers get errors that nothing was written', async () => {
     const [store, runtime] = [new ScriptedStore(), new ManualRuntime()]
     const outage = new Outage(store)
     const reported: unknown[] = []
@@ -67,7 +67,7 @@ describe('an outage', () => {
 })
 
 describe('a queue and a worker', () => {
-  /** A store whose commits fail as long as this says so. */
+  /** A store whose commits fail while this returns true. */
   function failing(): { store: Store; fails: number } {
     const store = newStore()
     const commit = store.commit.bind(store)
@@ -79,7 +79,7 @@ describe('a queue and a worker', () => {
     return state
   }
 
-  it('tell of it with an `error`, once for each, though every call succeeds', async () => {
+  it('emit an `error`, once for each outage, though every call succeeds', async () => {
     const state = failing()
     const queue = newQueue({ store: state.store })
     const worker = newWorker(queue, () => {}, { autorun: false })
@@ -96,7 +96,7 @@ describe('a queue and a worker', () => {
     expect(reported[1]).toMatch(/^queue: The memory store failed/)
   })
 
-  it('that are closed, or that nobody listens to, are told nothing', async () => {
+  it('that are closed, or that have no listener, receive nothing', async () => {
     const state = failing()
     const worker = newWorker(newQueue({ store: state.store }), () => {}, { autorun: false })
     await worker.run()

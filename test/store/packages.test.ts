@@ -1,4 +1,4 @@
-// Optional packages: one that is missing is told apart from one that fails, and a bundler finds them all.
+// Optional packages: a missing one is distinguished from one that fails, and a bundler finds them all.
 import { build } from 'esbuild'
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'

@@ -150,7 +150,7 @@ describe.each(transacting)('on %s, code begun inside a transaction', (kind) => {
 describe.each(transacting)('on %s, a handler', (kind) => {
   const names = async (queue: Queue): Promise<string[]> => (await queue.list()).jobs.map(({ name }) => name)
 
-  it('gives listeners something to hear inside its transaction, who are not inside it', async () => {
+  it('emits events to listeners inside its transaction, and the listeners run outside of it', async () => {
     const queue = closing(new Queue('work', { store: await open(kind), logger: false }))
     const added = gate<unknown>()
     const worker = closing(
@@ -159,7 +159,7 @@ describe.each(transacting)('on %s, a handler', (kind) => {
         {
           n: async (_job, ctx) => {
             await ctx.complete(async () => {
-              void ctx.progress(1n as never) // which no JSON can hold: the worker tells of it, since nobody else hears
+              void ctx.progress(1n as never) // which JSON cannot represent: the worker reports it, because there is no other listener
               await new Promise((resolve) => worker.on('error', resolve))
               throw no
             })

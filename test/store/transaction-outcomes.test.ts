@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest'
 import { virtualClock } from 'millrace/testing'
 import type { VirtualClock } from 'millrace/testing'
-import { MillraceError } from '../../src/job/errors.js'
+import { MillraceError } from '../../src/job/errors/errors.js'
 import type { JobRecord } from '../../src/job/job.js'
 import { TransactionOutcomes } from '../../src/store/transaction-outcomes.js'
 import type { Runtime } from '../../src/store/runtime.js'

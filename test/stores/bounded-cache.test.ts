@@ -38,7 +38,7 @@ function openLanes() {
         return [n, n]
       }),
     look: async () => [],
-    names: async (ids) => ids.map((id) => [id, `queue ${id}`, 'name', 1] as const),
+    names: async (ids) => ids.map((id) => [id, `queue ${id}`, 'name', 1, 1, false] as const),
     pause: async () => {},
   })
   return { lanes, looked }
@@ -81,7 +81,7 @@ test('on SQLite a connection remembers the lanes that it used last', () => {
   const lane = {
     get: (id: number) => {
       looked.set(id, (looked.get(id) ?? 0) + 1)
-      return [id, id, `queue ${id}`, 'name', 1, 0]
+      return [id, id, `queue ${id}`, 'name', 1, 1, false, 0]
     },
   }
   const cache = new Cache({ lane } as unknown as Statements)

@@ -26,7 +26,7 @@ describe('tokens', () => {
     expect(tokensLeft(tokensOut(taken, rate, now - MINUTE + 1_000), rate)).toBe(0)
   })
 
-  test('taken before and after are told apart', () => {
+  test('taken before and after are distinguished', () => {
     const mixed = takeTokens(takeTokens([], rate, 1, now - HOUR), rate, 2, now)
     expect(tokensLeft(tokensOut(mixed, rate, now - HOUR), rate)).toBe(2)
     expect(tokensOut(mixed, rate, now + HOUR)).toEqual([])

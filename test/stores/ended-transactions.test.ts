@@ -84,7 +84,7 @@ it('a statement of postgres.js that is made in a transaction and awaited after i
     const forgotten = tx.unsafe(INSERT, ['lazy', what])
     late.push(
       over.promise.then(() => {
-        void forgotten.execute() // nobody waits for it
+        void forgotten.execute() // not awaited
         return Promise.allSettled(made)
       }),
     )
@@ -207,7 +207,7 @@ describe.each(Object.entries(clients))('on PostgreSQL by %s', (name, { open, run
     })
   })
 
-  it('ctx.complete that comes to the end of its lease while its savepoint is being made writes nothing', async () => {
+  it('ctx.complete whose lease ends while its savepoint is being made writes nothing', async () => {
     const proxy = await startProxy(Number(new URL(url).port))
     onTestFinished(() => proxy.close())
     const store: Store = closing(postgres(open(proxy.through(url), 6) as never))
@@ -353,7 +353,7 @@ describe('on PostgreSQL by postgres.js, which opens a connection anew', () => {
     expect(await late.promise).toMatchObject({ code: 'TRANSACTION_ENDED' })
     await expect(lost).rejects.toThrow()
     const call = (): Promise<string | null> => driver.call({ name: '', text: "select 'there'", values: [] })
-    expect(await call().catch(call)).toBe('there') // the first may be told what the last one on the connection was
+    expect(await call().catch(call)).toBe('there') // the first may get the error of the last one on the connection
     expect(await effects('just lost')).toEqual([])
   })
 

@@ -26,7 +26,7 @@ afterEach(async () => {
   server.close()
 })
 
-/** The server of the example, and what browsers said that came for the stream. */
+/** The server of the example, and the requests of browsers for the stream. */
 async function serving(queue: Queue): Promise<{ url: string; comers: { next(): Promise<string | undefined> } }> {
   const comers = mailbox<string | undefined>()
   server = serve(queue)

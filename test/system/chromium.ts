@@ -1,4 +1,4 @@
-// A real headless Chromium, told what to do over the pipes of its DevTools.
+// A real headless Chromium, controlled over the pipes of its DevTools.
 import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

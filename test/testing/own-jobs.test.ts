@@ -50,7 +50,7 @@ function shop(withKey: boolean): SimulateOptions<typeof jobs> {
   }
 }
 
-describe('somebody’s own jobs', () => {
+describe('a user’s own jobs', () => {
   test('an idempotent handler survives every seed', { timeout: 60_000 }, async () => {
     const report = await simulateSeeds({ ...shop(true), count: 40 })
     expect(report.failures.map((failure) => describeFailure(failure))).toEqual([])

@@ -6,7 +6,7 @@ import type { SeedsReport } from 'millrace/testing'
 const SEEDS = 500
 const PART = 50
 
-/** All that the seeds must have gone through, or they prove less than they say. */
+/** All that the seeds must have gone through, or they prove less than they claim. */
 const covered = [
   ...['late', 'slow', 'lost-before', 'lost-after', 'cut-off', 'duplicated', 'straggler', 'busy'].map(
     (kind) => `commit:${kind}`,

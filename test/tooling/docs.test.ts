@@ -8,10 +8,10 @@ import { describe, expect, test } from 'vitest'
 const src = resolve('src')
 const doors = readdirSync(src).filter((file) => file.endsWith('.ts'))
 
-/** Shapes of what a caller may leave out: each optional property says what holds without it. */
+/** Types with optional properties: the comment of each property has its default. */
 const optional = /(Options|Defaults|Rule|BackoffOf)$/
 
-/** Doors whose types are data that programs make, read and write: what their unions hold is told by each as a whole. */
+/** Doors whose types are data that programs make, read and write: each type as a whole documents what its unions hold. */
 const loose = new Set(['conformance.ts', 'testing.ts'])
 
 interface Source {
@@ -78,13 +78,13 @@ function keyOf(source: Source, key: { readonly start: number; readonly end: numb
   return source.text.slice(key.start, key.end)
 }
 
-/** Whether what begins there is one of a union, with a comment of its own that tells of all that it holds. */
+/** Whether a member of a union begins there, with a comment of its own that documents all that it holds. */
 function isMember(source: Source, start: number): boolean {
   const bar = source.text.lastIndexOf('|', start)
   return source.text.slice(bar + 1, start).trim() === '' && docBefore(source, bar) !== undefined
 }
 
-/** Whether a property only tells one shape from another: `type: 'fixed'` says itself what it is. */
+/** Whether a property only distinguishes one shape from another: `type: 'fixed'` explains itself. */
 function isMark(signature: TSSignature): boolean {
   return signature.type === 'TSPropertySignature' && signature.typeAnnotation?.typeAnnotation.type === 'TSLiteralType'
 }

@@ -128,7 +128,7 @@ describe('handlers of batches', () => {
 })
 
 describe('upgrades', () => {
-  test('make the input of this version, out of what they say they are given', () => {
+  test('make the input of this version, out of the input that they declare', () => {
     const versioned = defineJobs({
       mail: job<{ to: string[] }>({
         version: 3,

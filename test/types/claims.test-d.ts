@@ -18,7 +18,7 @@ describe('a claimed job', () => {
     await email!.complete()
   })
 
-  test('of several names is told apart by its name', async () => {
+  test('of several names is narrowed by its name', async () => {
     for (const each of await queue.claim({ names: ['charge', 'sweep'], max: 5 })) {
       expectTypeOf(each.name).toEqualTypeOf<'charge' | 'sweep'>()
       if (each.name === 'charge') await each.complete({ receipt: `for ${each.data.cents}` })
@@ -47,7 +47,7 @@ describe('a claimed job', () => {
     })
   })
 
-  test('says whether it is still held, and whether it is tried again', async () => {
+  test('returns whether it is still held, and whether it is tried again', async () => {
     const [each] = await queue.claim()
     expectTypeOf(each!.heartbeat()).toEqualTypeOf<Promise<Heartbeat>>()
     expectTypeOf(each!.fail('no', { retry: '5s' })).toEqualTypeOf<Promise<'retrying' | 'failed'>>()

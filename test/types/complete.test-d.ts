@@ -14,7 +14,7 @@ const inMemory = new Queue('main', { store: memory(), jobs })
 const untyped = new Queue('main', { store: file })
 
 describe('tx', () => {
-  test('is what the store says', () => {
+  test('is what the store declares', () => {
     new Worker(onFile, {
       sweep: async (_job, ctx) => {
         const seen = await ctx.prepare({ mode: 'staged' }, async ({ tx }) => {

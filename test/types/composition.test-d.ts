@@ -46,7 +46,7 @@ describe('chains', () => {
         return { at: 1 }
       },
       resize: async (_job, ctx) => {
-        await ctx.complete(({ continueWith }) => continueWith('draft', { text: 'a' })) // it says nothing of what is next
+        await ctx.complete(({ continueWith }) => continueWith('draft', { text: 'a' })) // it declares nothing of what is next
         return ''
       },
     })
@@ -67,7 +67,7 @@ describe('chains', () => {
       },
       // @ts-expect-error it is the last
       ship: async () => {},
-      // @ts-expect-error nothing is said of what is next
+      // @ts-expect-error nothing is declared of what is next
       free: async () => {},
     })
     void made.add('approve').then((first) => {
@@ -143,7 +143,7 @@ describe('dependencies', () => {
       report: async (_job, ctx) => {
         const [fetch, resize, ...rest] = await ctx.dependencies()
         const page = await ctx.dependencies({ limit: 10 })
-        // By page, of which nobody knows where it begins: those that were declared, and any other.
+        // By page, of unknown beginning: those that were declared, and any other.
         expectTypeOf(page.dependencies).toEqualTypeOf<readonly (typeof fetch | typeof resize | Ended)[]>()
         expectTypeOf(page.cursor).toEqualTypeOf<string | undefined>()
         expectTypeOf(ctx.dependencies({ cursor: '1' })).resolves.toEqualTypeOf(page)

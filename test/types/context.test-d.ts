@@ -17,7 +17,7 @@ const tracing = middleware<Tracing>(async (_job, _ctx, next) => next({ span: 1 }
 const timing = middleware(async (_job, _ctx, next) => next())
 
 describe('ctx', () => {
-  test('has a signal that says why it aborted, once it has', () => {
+  test('has a signal with the reason of its abort, once it has aborted', () => {
     new Worker(queue, {
       sweep: async (_job, ctx) => {
         expectTypeOf(ctx.signal).toExtend<AbortSignal>()
@@ -28,7 +28,7 @@ describe('ctx', () => {
     })
   })
 
-  test('has reasons that can be told apart, all of them', () => {
+  test('has reasons that can be narrowed, all of them', () => {
     const explain = (reason: AbortReason): string => {
       switch (reason) {
         case 'cancelled':
@@ -55,7 +55,7 @@ describe('ctx', () => {
 })
 
 describe('middleware', () => {
-  test('must give what it says it adds', () => {
+  test('must return what it declares to add', () => {
     // @ts-expect-error nothing is given
     middleware<Account>((_job, _ctx, next) => next())
     // @ts-expect-error an account is text
@@ -79,7 +79,7 @@ describe('middleware', () => {
           return ctx.account.length
         },
         charge: { run: async (_job, ctx) => ({ receipt: ctx.account }) },
-        // @ts-expect-error nobody adds a span
+        // @ts-expect-error no middleware adds a span
         loose: (_job, ctx) => ctx.span,
       },
       { middleware: [account] },
@@ -111,7 +111,7 @@ describe('middleware', () => {
     new Worker(queue, async (_job, ctx) => (ctx.span === 1 ? 5 : { receipt: ctx.account }), {
       middleware: [account, tracing],
     })
-    // @ts-expect-error nobody adds an account
+    // @ts-expect-error no middleware adds an account
     new Worker('main', async (_job, ctx) => ctx.account, { store, middleware: [timing] })
   })
 
@@ -127,7 +127,7 @@ describe('middleware', () => {
   test('is known to handlers written apart', () => {
     const sweep: HandlerOf<typeof jobs, 'sweep', Tracing> = (_job, ctx) => ctx.span
     new Worker(queue, { sweep }, { middleware: [account, tracing] })
-    // @ts-expect-error nobody adds the span it needs
+    // @ts-expect-error no middleware adds the span it needs
     new Worker(queue, { sweep }, { middleware: [account] })
   })
 

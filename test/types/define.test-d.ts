@@ -37,7 +37,7 @@ describe('a job declared with arktype', () => {
     expectTypeOf<DataOf<Jobs['crawl']>>().toEqualTypeOf<{ url: string; page: number }>()
   })
 
-  test('returns and gives what the output schema says', () => {
+  test('returns and gives what the output schema declares', () => {
     expectTypeOf<ReturnOf<Jobs['crawl']>>().toEqualTypeOf<{ links: string[] }>()
     expectTypeOf<ResultOf<Jobs['crawl']>>().toEqualTypeOf<{ links: string[] }>()
   })
@@ -63,7 +63,7 @@ describe('a job declared with plain types', () => {
 })
 
 describe('job()', () => {
-  test('leaves unknown what was not said', () => {
+  test('leaves unknown what was not declared', () => {
     expectTypeOf<Jobs['loose']>().toEqualTypeOf<JobDefinition>()
     expectTypeOf<ResultOf<Jobs['ping']>>().toEqualTypeOf<unknown>()
     const output = job({ output: z.number() })

@@ -1,4 +1,4 @@
-// What listeners are given, by the type of event, and how errors are told apart.
+// The arguments of listeners, by the type of event, and how errors are narrowed.
 import { Queue, Worker, defineJobs, isMillraceError, job } from 'millrace'
 import type {
   ErrorCode,
@@ -20,7 +20,7 @@ import type { jobs } from './jobs.js'
 const worker = new Worker(queue, { sweep: () => 5 })
 
 describe('on', () => {
-  test('gives each listener what its type of event says, on queues and workers alike', () => {
+  test('gives each listener the fields of its type of event, on queues and workers alike', () => {
     const check = (event: EventOf<'completed'>): void => {
       expectTypeOf(event.type).toEqualTypeOf<'completed'>()
       expectTypeOf(event.id).toEqualTypeOf<string>()
@@ -41,7 +41,7 @@ describe('on', () => {
     expectTypeOf(worker.on('active', () => {})).toEqualTypeOf<Stop>()
   })
 
-  test('tells the results of declared jobs by their names, on queues and workers alike', () => {
+  test('infers the results of declared jobs by their names, on queues and workers alike', () => {
     const completed = (event: EventOf<'completed', typeof jobs>): void => {
       expectTypeOf(event.name).toEqualTypeOf<NameOf<typeof jobs>>()
       if (event.name === 'charge') expectTypeOf(event.result).toEqualTypeOf<{ receipt: string }>()
@@ -91,7 +91,7 @@ describe('on', () => {
     queue.on('completed', (event: EventOf<'completed'> & { readonly name: 'charge' }) => event.name)
   })
 
-  test('tells what the phases of declared jobs returned', () => {
+  test('infers what the phases of declared jobs returned', () => {
     const films = new Queue('films', {
       store,
       jobs: defineJobs({
@@ -123,7 +123,7 @@ describe('on', () => {
     queue.on('complete', () => {})
     // @ts-expect-error it is `failed`
     worker.on('failure', () => {})
-    // @ts-expect-error that is the queue's to tell
+    // @ts-expect-error that is an event of the queue
     worker.on('drained', () => {})
     // @ts-expect-error nothing has failed
     queue.on('completed', (event) => event.error)

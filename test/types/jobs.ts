@@ -27,7 +27,7 @@ export const jobs = defineJobs({
   sweep: job<undefined, number>(),
   report: job<{ since: number } | undefined, void>({ version: 2 }),
   ping: job({ input: z.string().optional() }),
-  // Nothing said.
+  // Without types.
   loose: job(),
 })
 

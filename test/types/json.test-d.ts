@@ -11,7 +11,7 @@ interface Tree {
   readonly branches?: readonly Tree[]
 }
 
-/** All of JSON, as programs, type-fest and Prisma say it. */
+/** All of JSON, as programs, type-fest and Prisma declare it. */
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
 type ReadonlyJson =
   | null

@@ -74,7 +74,7 @@ function declared(n: number): string {
     : `  'job-${n}': job<{ id: string; count${n}: number; tags?: string[] }, { ok${n}: boolean }>({ attempts: 5 }),`
 }
 
-/** What the compiler says of a program: its complaints, and how much it had to make. */
+/** The output of the compiler for a program: its errors, and how much it had to make. */
 interface Cost {
   readonly errors: readonly string[]
   readonly instantiations: number

@@ -104,7 +104,7 @@ describe('phases', () => {
       upload: (_job, ctx) => ctx.user,
     })
     new Worker(queue, { video: wrapped }, { middleware: [user] })
-    // @ts-expect-error nobody adds a user
+    // @ts-expect-error no middleware adds a user
     new Worker(queue, { video: wrapped })
   })
 
@@ -115,7 +115,7 @@ describe('phases', () => {
     job<void, string, string, readonly string[], Results>({ phases: ['download', 'process', 'upstairs'] })
   })
 
-  test('a job shows its phases with their results, whoever holds it', async () => {
+  test('a job shows its phases with their results, on every handle', async () => {
     const added = await queue.add('video', { url: '' })
     expectTypeOf(added.phases).toEqualTypeOf<JobPhases<Results>>()
     expectTypeOf(added.progress).toEqualTypeOf<number>()

@@ -78,7 +78,7 @@ describe('add', () => {
 })
 
 describe('addBulk', () => {
-  test('takes items told apart by their names', () => {
+  test('takes items that are distinguished by their names', () => {
     void queue.addBulk([
       { name: 'email', data: { to: 'a', at: '2026-01-01T00:00:00Z' } },
       { name: 'charge', data: { cents: 5 }, options: { delay: '1s' } },
@@ -101,7 +101,7 @@ describe('addBulk', () => {
 })
 
 describe('get and list', () => {
-  test('answer handles that are told apart by their names', async () => {
+  test('return handles that are narrowed by their names', async () => {
     const found = await queue.get('id')
     expectTypeOf(found).toEqualTypeOf<JobOf<Jobs> | undefined>()
     if (found?.name === 'charge') {

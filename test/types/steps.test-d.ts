@@ -42,7 +42,7 @@ describe('steps', () => {
 })
 
 describe('signals', () => {
-  test('are what the handler says, and unknown unless it does', () => {
+  test('are what the handler declares, and unknown unless it does', () => {
     new Worker(queue, async (_job, ctx) => {
       expectTypeOf(await ctx.waitForSignal('a')).toEqualTypeOf<unknown>()
       expectTypeOf(await ctx.waitForSignal<{ by: string }>('a', { timeout: '5m' })).toEqualTypeOf<{ by: string }>()
@@ -51,7 +51,7 @@ describe('signals', () => {
     })
   })
 
-  test('tell whether they were taken', () => {
+  test('return whether they were received', () => {
     expectTypeOf(queue.signal('id', 'name', { any: 'JSON' })).toEqualTypeOf<Promise<boolean>>()
     expectTypeOf(queue.signal('id', 'name')).toEqualTypeOf<Promise<boolean>>()
     void queue.get('id').then((job) => expectTypeOf(job!.signal('name', 5)).toEqualTypeOf<Promise<boolean>>())

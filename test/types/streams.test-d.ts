@@ -38,7 +38,7 @@ describe('eventStream', () => {
     for await (const bytes of queue.eventStream()) expectTypeOf(bytes).toEqualTypeOf<Uint8Array>()
   })
 
-  test('takes what a request says', () => {
+  test('takes the headers of a request', () => {
     const request = new Request('http://localhost/events')
     queue.eventStream({ lastEventId: request.headers.get('last-event-id'), signal: request.signal })
     queue.eventStream({ snapshot: false, events: ['completed', 'failed', 'progress'], jobId: 'x', buffer: 10 })
@@ -57,7 +57,7 @@ describe('eventStream', () => {
     queue.eventStream({ buffer: '10' })
   })
 
-  test('says what a snapshot holds', () => {
+  test('declares the content of a snapshot', () => {
     expectTypeOf<StreamSnapshot['counts']>().toEqualTypeOf<StateCounts | undefined>()
     expectTypeOf<StreamEnd['state']>().toEqualTypeOf<FinishedState | 'removed'>()
     expectTypeOf<StreamSnapshot['type']>().toEqualTypeOf<'snapshot'>()

@@ -62,7 +62,7 @@ describe('testQueue', () => {
     queue.added('send-email', {}, { retries: 5 })
   })
 
-  test('returns outcomes that can be told apart', async () => {
+  test('returns outcomes that can be narrowed', async () => {
     const queue = testQueue(jobs)
     const run = await queue.runOne(await queue.add('sweep'))
     expectTypeOf(run.name).toEqualTypeOf<'sweep'>()

@@ -34,10 +34,11 @@ const onHandle = new Queue('main', { store: sqlite(handle), jobs })
 const inMemory = new Queue('main', { store: memory(), jobs })
 
 describe('the store', () => {
-  test('says what its transactions are', () => {
+  test('declares the type of its transactions', () => {
     expectTypeOf(sqlite('jobs.db')).toEqualTypeOf<DisposableStore<SqliteTransaction, SqliteTx>>()
     expectTypeOf(sqlite(handle)).toEqualTypeOf<DisposableStore<OwnHandle, SqliteTx>>()
     expectTypeOf(memory()).toEqualTypeOf<DisposableStore<never>>()
+    expectTypeOf(sqlite('jobs.db', { thread: true })).toEqualTypeOf<DisposableStore<never>>()
     expectTypeOf<GivenBy<Store<OwnHandle, SqliteTx>>>().toEqualTypeOf<OwnHandle>()
     expectTypeOf<TakenBy<Store<OwnHandle, SqliteTx>>>().toEqualTypeOf<SqliteTx>()
     expectTypeOf<TakenBy<Store<never>>>().toEqualTypeOf<never>()

@@ -16,7 +16,7 @@ describe('webhooks', () => {
     expectTypeOf(queue.redeliver('id')).toEqualTypeOf<Promise<string>>()
     // @ts-expect-error: not the options themselves, for those hold the secret
     void new Queue('work', { store, webhook: { url: 'https://example.com', secret } })
-    // @ts-expect-error: only ends are told
+    // @ts-expect-error: only ends are delivered
     webhooks({ secret, on: ['waiting'] })
     // @ts-expect-error: an option that is not known
     webhooks({ secret, retries: 3 })
@@ -29,7 +29,7 @@ describe('webhooks', () => {
     void queue.add('a', 1, { webhook: false })
     // @ts-expect-error: a job has no secret of its own
     void queue.add('a', 1, { webhook: { url: 'https://example.com', secret } })
-    // @ts-expect-error: true says nothing
+    // @ts-expect-error: true has no meaning
     void queue.add('a', 1, { webhook: true })
   })
 
@@ -39,7 +39,7 @@ describe('webhooks', () => {
     expectTypeOf(job.redeliver()).toEqualTypeOf<Promise<string>>()
   })
 
-  it('tell of their outcome by events', () => {
+  it('report their outcome by events', () => {
     const queue = new Queue('work', { store })
     queue.on('webhook-delivered', ({ url, event, attempts, webhookSent }) => {
       expectTypeOf(url).toEqualTypeOf<string>()

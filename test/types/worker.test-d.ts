@@ -123,7 +123,7 @@ describe('handlers by name', () => {
 })
 
 describe('one handler for all', () => {
-  test('tells declared jobs apart by their names', () => {
+  test('narrows declared jobs by their names', () => {
     new Worker(queue, async (job, ctx) => {
       expectTypeOf(ctx).toEqualTypeOf<Context>()
       switch (job.name) {
@@ -141,7 +141,7 @@ describe('one handler for all', () => {
 })
 
 describe('a worker by names of queues', () => {
-  test('knows nothing of the jobs unless told', () => {
+  test('has unknown jobs by default', () => {
     new Worker(
       'main',
       (job, ctx) => {
@@ -165,7 +165,7 @@ describe('a worker by names of queues', () => {
     new Worker(untyped, { anything: (job) => job.data })
   })
 
-  test('knows the jobs it is told', () => {
+  test('knows the declared jobs', () => {
     new Worker(
       ['main', 'other'],
       {

@@ -18,7 +18,7 @@ import { freshFolder } from '../stores/sqlite/folder.js'
 
 const origin = (start: string): Origin => ({ boot: 'boot', namespace: 'pid:[1]', pid: 7, start })
 
-/** A machine on which processes are what a test says. */
+/** A machine whose processes the test defines. */
 function machine(of: Store = memory()): {
   readonly killed: Set<string>
   /** The same store, as another process sees it. */
@@ -38,7 +38,7 @@ function machine(of: Store = memory()): {
   }
 }
 
-/** A worker that dies: it never says anything again. */
+/** A worker that dies: it never sends anything again. */
 async function dying(queue: Queue, jobs: number, names = ['film']): Promise<Worker> {
   const started = gate()
   let count = 0
@@ -65,7 +65,7 @@ const successor = (queue: Queue, options: WorkerOptions<never, readonly []> = {}
   newWorker(queue, { film: () => 'done' }, { lease: '10m', ...(options as object) })
 
 describe('a worker that starts', () => {
-  it('has said which process it is', async () => {
+  it('has recorded which process it is', async () => {
     const { process, store } = machine()
     const worker = successor(process('first'))
     await worker.run()
@@ -252,7 +252,7 @@ describe('the rule for a job whose worker has died', () => {
     expect(move).toMatchObject({ to: 'failed', set: { error: { code: 'JOB_EXHAUSTED' } } })
   })
 
-  it("fails it with recovery: 'fail', and tells who waits for it", () => {
+  it("fails it with recovery: 'fail', and informs those that wait for it", () => {
     expect(orphaned({ ...job, ahead: true }, 'fail')).toMatchObject([
       { to: 'failed', held: false, set: { error: { code: 'WORKER_DIED' } } },
       { kind: 'release', outcome: 'failed' },

@@ -16,6 +16,7 @@ function upkeepOn(store: Store, over: Partial<UpkeepParts> = {}): Upkeep {
     queues: ['mill'],
     every: 60_000,
     renewEvery: 10_000,
+    lease: 30_000,
     reconnect: { type: 'fixed', delay: 1 },
     keepLast: new KeepLast(connect(store), () => {}),
     callbacks: undefined,

@@ -1,4 +1,4 @@
-// A renewal that somebody's open transaction kept from landing is tried again, and costs no lease.
+// A renewal that the open transaction of a user refuses is tried again, and costs no lease.
 import { expect, it } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { Store } from 'millrace'
@@ -29,7 +29,7 @@ it('is tried again soon, long before the next tick', async () => {
   const added = await queue.add('n')
   await clock.settle()
   locked = true
-  // Beyond the end of the lease: nobody can take the job from a row that is locked, so it is not for us to say that it is lost.
+  // Beyond the end of the lease: no other worker can take the job from a locked row, so this worker cannot call it lost.
   await clock.advance('45s')
   expect(tries.length).toBeGreaterThan(8)
   locked = false

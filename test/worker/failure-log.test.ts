@@ -4,7 +4,7 @@ import type { Job, Logger, Queue, Store, WorkerOptions } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
-import { describeError } from '../../src/job/failure.js'
+import { describeError } from '../../src/job/errors/failure.js'
 import type { ErrorInfo } from '../../src/job/job.js'
 import { settle } from '../../src/job/lifecycle.js'
 import { FailureLog } from '../../src/worker/failure-log.js'
@@ -209,7 +209,7 @@ describe('a worker without a logger', () => {
   })
 })
 
-/** Claims all jobs of the queue `mill` as a worker that is never heard of again; the third is only prefetched. */
+/** Claims all jobs of the queue `mill` as a worker that then disappears; the third is only prefetched. */
 async function claimAsDead(store: Store): Promise<void> {
   const ask = asking(2, { worker: 'dead', ahead: 1 })
   const { asks } = await store.commit({ writer: 'dead', seq: 1, groups: [], renewals: [], asks: [ask] })
@@ -261,7 +261,7 @@ describe('the lines about failures', () => {
   }
   const job = (name: string) => active({ name, attempts: 5 })
 
-  it('are at most 100 a minute about jobs of one name that failed for good, and the last says so', () => {
+  it('are at most 100 a minute about jobs of one name that failed for good, and the last one mentions the bound', () => {
     const { lines, log: failures } = log()
     const error = describeError(new UnrecoverableError('never'))
     const fail = (name: string): void => failures.applied(job(name), settle(job(name), failed(error)))

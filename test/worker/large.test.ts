@@ -28,7 +28,7 @@ function bounded(store: Store): Store {
 
 beforeEach(() => (refusals = 0))
 
-/** Adds a job that has two attempts, runs it to its end with a handler, and answers what it came to. */
+/** Adds a job that has two attempts, runs it to its end with a handler, and returns its record. */
 async function outcomeOf(queue: Queue, handler: Handler, data?: unknown): Promise<Job | undefined> {
   const job = await queue.add('job', data, { attempts: 2, backoff: 0 })
   const worker = newWorker(queue, handler, { concurrency: 50 })
@@ -44,7 +44,7 @@ describe.each(kinds)('on %s, which takes so much at once and no more', (kind) =>
     queue = newQueue({ store: bounded(await make(kind)) })
   })
 
-  test('settlements that are too large together are sent in parts, and all land', async () => {
+  test('settlements that are too large together are sent in parts, and all commit', async () => {
     await queue.addBulk(Array.from({ length: 30 }, (_, n) => ({ name: 'job', data: n })))
     let [started, release] = [0, (): void => {}]
     const together = new Promise<void>((resolve) => (release = resolve))
@@ -133,7 +133,7 @@ describe('what a handler adds, in a worker made by the name of its queue', () =>
     return 'error' in ended ? ended.error : ended.type
   }
 
-  test('is bounded as in others, by 1 MiB unless it says otherwise', async () => {
+  test('is bounded as in others, by 1 MiB by default', async () => {
     expect(await limited()).toMatchObject({ code: 'DATA_TOO_LARGE' })
     expect(await limited(2_000_000)).toBe('completed')
   })

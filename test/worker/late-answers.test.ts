@@ -1,4 +1,4 @@
-// What a worker does when an answer or a wake-up comes at a bad moment, on a clock that moves when told.
+// What a worker does when an answer or a wake-up comes at a bad moment, on a virtual clock.
 import { expect, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { Handler, Store, WorkerOptions } from 'millrace'
@@ -43,7 +43,7 @@ test('work that comes while the worker asks is asked for again at once', async (
   await clock.until(worker.close())
 })
 
-test('a settlement that landed without an answer is known to be its own when it is refused later', async () => {
+test('a settlement that was applied without an answer is known to be its own when it is refused later', async () => {
   let lost = 0 // as often as the batcher sends a batch before it rejects those who wait for it
   const { clock, queue, work } = scene(
     () => 'ran',

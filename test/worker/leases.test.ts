@@ -1,4 +1,4 @@
-// How long a transaction may take is said by the leases of the process.
+// The leases of the process limit how long a transaction may take.
 import { expect, it } from 'vitest'
 import { virtualClock } from '../../src/testing/world/clock.js'
 import { connect } from '../../src/store/connection.js'

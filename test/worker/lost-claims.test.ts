@@ -11,7 +11,7 @@ import { event, gate, newQueue, newWorker } from '../setup.js'
 
 const make = stores()
 
-/** A store that goes away with the first claim that finds a job, whose answer is lost, until it is told to come back. */
+/** A store that goes away with the first claim that finds a job, whose answer is lost, until the test brings it back. */
 function failing(store: Store): { store: Store; lost: Promise<void>; back: () => void } {
   let state: 'sound' | 'away' | 'back' = 'sound'
   let report = (): void => {}
@@ -27,7 +27,7 @@ function failing(store: Store): { store: Store; lost: Promise<void>; back: () =>
   return { store: { ...observed(store, () => {}), commit }, lost, back: () => void (state = 'back') }
 }
 
-/** Resolves when a lease in the queue `work` is over, by the store's clock: nothing tells. */
+/** Resolves when a lease in the queue `work` is over, by the store's clock: there is no notice of it. */
 async function overdue(store: Store): Promise<void> {
   while ((await store.due({ queues: ['work'], except: [], limit: 1 })).jobs.length === 0) await turn()
 }
@@ -88,7 +88,7 @@ describe.each(kinds)('on %s', (kind) => {
   )
 })
 
-/** Runs one job with one attempt, whose claim gets no answer; the store then fails for so long. Answers what it came to. */
+/** Runs one job with one attempt, whose claim gets no answer; the store then fails for so long. Returns its record. */
 async function lose(
   workers: number,
   lasts: Duration,

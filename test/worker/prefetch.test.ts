@@ -46,7 +46,7 @@ function open(jobs: (ask: Ask) => { readonly jobs: readonly JobRecord[]; readonl
     run: new RunTally(),
     errors: { responded: () => {}, report: () => {} },
   } as unknown as WorkerParts
-  const slots = new Slots(parts)
+  const slots = new Slots(parts, () => {})
   const prefetch = new Prefetch(clock.runtime.elapsed)
   const accept: AcceptClaimed = (records, _sentAt, ranDry) => {
     for (const each of records) slots.push({ record: each, handler: {} } as HandlerAttempt)

@@ -1,4 +1,4 @@
-// Leases that were taken away without a word for each: a worker that hears of it finds out at once, by renewing what it holds.
+// Leases that were revoked without a notice for each: the worker finds out at once, by renewing all that it holds.
 import { expect, it } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { Store } from 'millrace'
@@ -17,7 +17,9 @@ interface Scene {
   readonly renewals: Batch[]
 }
 
-/** A worker with ten jobs running, on a store that does not say which leases were taken away; `commit` may hold batches up. */
+/**
+ * A worker with ten jobs running, on a store that does not report which leases were revoked; `commit` may delay batches.
+ */
 async function scene(commit: (batch: Batch, send: () => Promise<Receipt>) => Promise<Receipt>): Promise<Scene> {
   const clock = virtualClock()
   const store = memory({ runtime: clock.runtime })
@@ -49,7 +51,7 @@ async function scene(commit: (batch: Batch, send: () => Promise<Receipt>) => Pro
   return { clock, queue, aborted, renewals }
 }
 
-it('the handlers are told why, long before the next renewal', async () => {
+it('the handlers get the reason, long before the next renewal', async () => {
   const { clock, queue, aborted, renewals } = await scene((_batch, send) => send())
   const { jobs } = await queue.list()
   const [first, second] = jobs
@@ -69,7 +71,7 @@ it('a renewal that was sent before is followed by another', async () => {
   const { clock, queue, aborted, renewals } = await scene(async (batch, send) => {
     if (batch.renewals.length < 2 || !holding) return send()
     holding = false
-    const receipt = await send() // it lands before the next cancellation, and its answer comes after it
+    const receipt = await send() // it is applied before the next cancellation, and its answer comes after it
     await held.promise
     return receipt
   })

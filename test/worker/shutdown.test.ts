@@ -23,7 +23,7 @@ function ending(store: Store, look: () => Promise<void>): Closable {
 describe.each(kinds)('%s', (kind) => {
   const make = stores()
 
-  it('shutdown waits for deliveries in flight, so that what they came to is written before the store is closed', async () => {
+  it('shutdown waits for deliveries in flight, so that their results are written before the store is closed', async () => {
     const hook = await receiver()
     const store = await make(kind)
     const steps: string[] = []
@@ -104,9 +104,9 @@ describe.each(kinds)('%s', (kind) => {
     const ended = shutdown([queue, end, worker], { timeout: 200, grace: 100 })
     const outcome = expect(ended).rejects.toMatchObject({ code: 'SHUTDOWN_TIMEOUT', details: { left: 1 } })
     await stopping
-    await queue.add('quick') // nobody takes it any more
+    await queue.add('quick') // no worker takes it any more
     await outcome
-    // That it stops is told once it is durable, which may take longer than the patience given here.
+    // The event that it stops comes once it is durable, which may take longer than the timeout given here.
     expect([...steps.slice(0, 2).toSorted().toReversed(), ...steps.slice(2)]).toEqual([
       'stopping',
       'aborted by shutdown',
@@ -117,7 +117,7 @@ describe.each(kinds)('%s', (kind) => {
     await expect(store.get(['any'])).rejects.toMatchObject({ code: 'STORE_CLOSED' })
   })
 
-  it('a delivery that was broken off gets its attempt back, and is sent by whoever comes next', async () => {
+  it('a delivery that was interrupted gets its attempt back, and is sent by the next worker', async () => {
     const hook = await receiver()
     const store = await make(kind)
     const options = { store, logger: false, webhook: webhooks({ ...near, url: hook.url }) } as const

@@ -1,4 +1,4 @@
-// A store that fails for a reason that stays until somebody sees to it: it is said once, and run() rejects where trying again is no use.
+// A store whose error stays until it is repaired: the worker reports it once, and run() rejects where a retry is no use.
 import { mkdirSync, rmdirSync, writeFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { MillraceError, Queue, Worker } from 'millrace'
@@ -12,7 +12,7 @@ import { freshFolder } from '../stores/sqlite/folder.js'
 
 const path = freshFolder()
 
-/** A worker on a store that fails as long as this says so, and what it says of it. */
+/** A worker on a store that fails while this returns an error, and what the worker reports. */
 function scene(autorun: boolean, webhook?: Webhooks) {
   const clock = virtualClock()
   const inner = memory({ runtime: clock.runtime })
@@ -34,7 +34,7 @@ function scene(autorun: boolean, webhook?: Webhooks) {
 }
 
 describe('an error that cannot go away', () => {
-  it('is said once by a worker', async () => {
+  it('is reported once by a worker', async () => {
     const { clock, make, logged, state, fail } = scene(true)
     fail('MISSING_DRIVER')
     const worker = make()
@@ -48,7 +48,7 @@ describe('an error that cannot go away', () => {
     fail('MISSING_DRIVER')
     const worker = make()
     await expect(clock.until(worker.run())).rejects.toMatchObject({ code: 'MISSING_DRIVER' })
-    expect(logged).toEqual([]) // whoever called it knows
+    expect(logged).toEqual([]) // the caller has the error
     state.wrong = undefined
     await clock.until(worker.run())
     expect(await clock.until((await queue.add('n')).result())).toBe('ran')
@@ -70,8 +70,8 @@ describe('an error that cannot go away', () => {
   })
 })
 
-describe('an error that stays until somebody mends it', () => {
-  it('is said once for each cause, at the start, and work begins when it is mended', async () => {
+describe('an error that stays until it is repaired', () => {
+  it('is reported once for each cause, at the start, and work begins when it is repaired', async () => {
     const { clock, queue, make, logged, state, fail } = scene(true)
     fail('DATABASE_MISSING')
     const worker = make()
@@ -89,7 +89,7 @@ describe('an error that stays until somebody mends it', () => {
   it.each([
     ['', undefined],
     [', also where it sends deliveries', webhooks({ unsigned: true })],
-  ])('is said once while a worker runs, and again if it comes back%s', async (_also, webhook) => {
+  ])('is reported once while a worker runs, and again if it comes back%s', async (_also, webhook) => {
     const { clock, queue, make, logged, state, fail } = scene(true, webhook)
     const worker = make()
     await clock.advance('1s')

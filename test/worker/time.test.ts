@@ -1,4 +1,4 @@
-// What depends on time, on a clock that moves only when told.
+// What depends on time, on a virtual clock.
 import { describe, expect, it } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { Runtime, Store, WorkerOptions } from 'millrace'
@@ -143,7 +143,7 @@ describe('leases', () => {
     expect(seen).toEqual([])
   })
 
-  it('that a blocked event loop cost are a warning in the log, where nobody listens', async () => {
+  it('that a blocked event loop cost are a warning in the log, where there is no listener', async () => {
     const clock = virtualClock()
     const store = memory({ runtime: clock.runtime })
     const queue = new Queue('work', { store, logger: false })
@@ -268,7 +268,7 @@ describe('an outage of the store', () => {
     expect(errors.length).toBeGreaterThan(0)
   })
 
-  /** A handler that ends while the store is away; what it said last goes with its settlement. */
+  /** A handler that ends while the store is away; its last report goes with its settlement. */
   async function parting() {
     const { clock, store, queue } = scene()
     const faults = { down: false, renewing: async () => {} }
@@ -287,7 +287,7 @@ describe('an outage of the store', () => {
       async (_job, ctx) => {
         await end.promise
         void ctx.progress(50)
-        await sleep(clock, 1) // that is under way, and what is said now goes after it
+        await sleep(clock, 1) // that is in flight, and what is reported now goes after it
         noted = ctx.progress(100).then(
           () => 'durable',
           (error: { code: string }) => error.code,
@@ -304,15 +304,15 @@ describe('an outage of the store', () => {
     return { clock, queue, worker, added, faults, noted: noted! }
   }
 
-  it('settles what a handler said last: with its job, if that is still its own', async () => {
+  it('settles the last report of a handler: with its job, if that is still its own', async () => {
     const { clock, added, faults, noted } = await parting()
-    await clock.advance('2m') // its lease is over, and nobody was there to take it
+    await clock.advance('2m') // its lease is over, and no upkeep was there to reap it
     faults.down = false
     await clock.until(added.result())
     expect([await noted, (await added.refresh()).progress]).toEqual(['durable', 100])
   })
 
-  it('settles what a handler said last: refused, if its job was taken away before the lease could be renewed', async () => {
+  it('settles the last report of a handler: refused, if its lease was revoked before it could be renewed', async () => {
     const { clock, queue, added, faults, noted } = await parting()
     await clock.advance('2m')
     faults.renewing = async () => void (await queue.cancel(added.id))
@@ -321,7 +321,7 @@ describe('an outage of the store', () => {
     expect((await added.refresh()).state).toBe('cancelled')
   })
 
-  it('settles what a handler said last: as failed, if its worker is closed before the store is back', async () => {
+  it('settles the last report of a handler: as failed, if its worker is closed before the store is back', async () => {
     const { clock, worker, noted } = await parting()
     await expect(clock.until(worker.close({ timeout: '1s', grace: '1s' }), '1m')).rejects.toMatchObject({
       code: 'SHUTDOWN_TIMEOUT',
@@ -330,7 +330,7 @@ describe('an outage of the store', () => {
     expect(await clock.until(noted)).toBe('STORE_UNAVAILABLE')
   })
 
-  it('settles what a handler said last: as failed, if its job is known to be lost while the store is away', async () => {
+  it('settles the last report of a handler: as failed, if its job is known to be lost while the store is away', async () => {
     const { clock, queue, added, noted } = await parting()
     await queue.cancel(added.id)
     expect(await clock.until(noted, '5m')).toBe('LEASE_LOST')
@@ -413,7 +413,7 @@ describe('upkeep', () => {
     expect(await queue.get(added.id)).toBeUndefined()
   })
 
-  it('fails, ignores or removes a dependent as its edge says, level by level', async () => {
+  it('fails, ignores or removes a dependent by the policy of its edge, level by level', async () => {
     const { clock, queue, worker } = scene()
     await worker(async (job) => {
       if (job.data === 'bad') throw new Error('bad')
@@ -434,7 +434,7 @@ describe('upkeep', () => {
 })
 
 describe('leasing ahead', () => {
-  /** A store whose commits take 5 ms, and what its asks came to. */
+  /** A store whose commits take 5 ms, and the answers to its claims. */
   function slow(store: Store, clock: VirtualClock): { store: Store; claimed: JobRecord[] } {
     const claimed: JobRecord[] = []
     const late: Store = Object.assign(Object.create(store) as Store, {

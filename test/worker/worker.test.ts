@@ -6,7 +6,7 @@ import { Context } from '../../src/worker/attempt/handler-context.js'
 import { addActive, closing, collect, event, gate, mailbox, newQueue, newStore, newWorker } from '../setup.js'
 
 describe('running jobs', () => {
-  it('runs each job once, at most as many at a time as told', async () => {
+  it('runs each job once, and no more at a time than its concurrency', async () => {
     const queue = newQueue()
     const runs = new Map<string, number>()
     let now = 0
@@ -153,7 +153,7 @@ describe('failing jobs', () => {
     expect(seen).toEqual(['retrying', 'retrying', 'failed'])
   })
 
-  it('fails for good over an UnrecoverableError, or where `retryable` says so', async () => {
+  it('fails for good with an UnrecoverableError, or if `retryable` returns false', async () => {
     const queue = newQueue()
     newWorker(
       queue,
@@ -278,7 +278,7 @@ describe('failing jobs', () => {
   })
 })
 
-describe('what handlers say', () => {
+describe('what handlers report', () => {
   it('is durable when awaited, and announced only then', async () => {
     const queue = newQueue()
     const worker = newWorker(queue, async (job, ctx) => {
@@ -333,7 +333,7 @@ describe('what handlers say', () => {
     expect(await (await queue.add('n')).result()).toBe('INVALID_DATA')
   })
 
-  it('is reported when it cannot be said and nobody waits to hear of it, and only then', async () => {
+  it('is reported when it cannot be written and is not awaited, and only then', async () => {
     const queue = newQueue()
     const codeOf = (error: { code: string }): string => error.code
     const worker = newWorker(queue, {
@@ -387,7 +387,7 @@ describe('jobs that are taken away', () => {
     expect(await queue.get(two.id)).toBeUndefined()
   })
 
-  it('do not bring the process down when nobody awaits what they write after that', async () => {
+  it('do not end the process when a write after that is not awaited', async () => {
     const queue = newQueue()
     const go = gate()
     const ended = gate()
@@ -414,7 +414,7 @@ describe('jobs that are taken away', () => {
     expect(rejections).toEqual([])
   })
 
-  it('say so when they write after that', async () => {
+  it('reject when they write after that', async () => {
     const queue = newQueue()
     const go = gate()
     const refusal = gate<string>()
@@ -445,7 +445,7 @@ describe('timeouts', () => {
     expect(order).toEqual(['timeout', 'ended'])
   })
 
-  it('give up a handler that never ends after a second limit, and say so', async () => {
+  it('give up a handler that never ends after a second limit, and report it', async () => {
     const queue = newQueue()
     const worker = newWorker(
       queue,
@@ -647,7 +647,7 @@ describe('events', () => {
     expect(errors).toHaveLength(4)
   })
 
-  it('tell of workers that start and stop', async () => {
+  it('report workers that start and stop', async () => {
     const queue = newQueue()
     const seen: string[] = []
     for (const type of ['worker-started', 'worker-stopping', 'worker-stopped'] as const) {
@@ -822,7 +822,7 @@ describe('closing', () => {
     await expect(shutdown([], { timeot: 1 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
   })
 
-  it('comes by itself when the store was closed under the worker, which says so once', async () => {
+  it('comes by itself when the store was closed under the worker, which reports that once', async () => {
     const store = memory()
     const queue = new Queue('work', { store, logger: false })
     const worker = new Worker(queue, () => {}, { logger: false, autorun: false, pollEvery: 1 })

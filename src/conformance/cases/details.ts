@@ -289,7 +289,9 @@ export const details = area('details', {
     await d.land({ ...move, fence: delayed.fence, set: { data: null, error: null } })
     const emptied = await d.job(held)
     same([emptied.data, emptied.error, emptied.runAt], [undefined, undefined, delayed.runAt], 'null empties a field')
-    await d.land({ ...move, fence: emptied.fence, to: 'waiting', set: { run: null } })
-    same((await d.job(held)).runAt, undefined, 'null empties a date')
+    const { now } = await d.commit({
+      groups: [[{ ...move, fence: emptied.fence, to: 'waiting', set: { run: null } }]],
+    })
+    same((await d.job(held)).runAt, now, 'null empties a date: the job can be claimed since now')
   },
 })

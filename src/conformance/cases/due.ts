@@ -1,12 +1,13 @@
 // conformance/cases/due.ts: cases on `due`: delays, dates, expired leases and retention.
 import type { JobRecord } from '../../job/job.js'
+import { withFingerprint } from '../../job/errors/fingerprint.js'
 import { waitingIfDue, settle } from '../../job/lifecycle.js'
 import { has, must, present, same } from '../check.js'
 import { first, ids, LEASE } from '../driver.js'
 import { area } from '../harness.js'
 import { withListener, typesOf } from '../listener.js'
 import { headerOf } from '../../job/record.js'
-import { BOOM, cancel, complete, fail, insert, note, snooze, failAndRetry, update } from '../changes.js'
+import { BOOM, cancel, complete, fail, insert, note, promote, snooze, failAndRetry, update } from '../changes.js'
 import type { JobOptions } from '../changes.js'
 
 const MILL = { queues: ['mill'], except: [], limit: 100 }
@@ -84,7 +85,7 @@ export const due = area('due', {
     const { now } = await d.commit({})
     const ahead = now + 3_600_000
     const delayed = { state: 'delayed', runAt: ahead, dueAt: ahead } as const
-    const notDelayed = { state: 'waiting', runAt: undefined, dueAt: undefined } as const
+    const notDelayed = { state: 'waiting', dueAt: undefined } as const
     const [early, late] = [await d.add('work', { run: { in: 60_000 } }), await d.add('work')]
     const [own, turn] = [
       await d.add('work', { lifo: true }),
@@ -96,7 +97,7 @@ export const due = area('due', {
     }
     for (const job of [early, turn, own, late]) {
       await d.land(update(await d.job(job), { run: { at: now } }))
-      has(await d.job(job), notDelayed, 'one that has come does not')
+      has(await d.job(job), { ...notDelayed, runAt: now }, 'one that has come does not, and the job waits since then')
     }
     await d.land(update(await d.job(early), { run: { at: now - 5_000 } }))
     same(ids(await d.claim(4)), ids([own, early, late, turn]), 'those that wait are claimed, and keep their places')
@@ -113,6 +114,26 @@ export const due = area('due', {
     same(ids(await d.claim(4)), ids([early, late]), 'which is claimed at once')
   },
 
+  'a job that begins to wait keeps since when it could be claimed, also while it runs': async (h) => {
+    const d = first(h)
+    const [late, promoted] = await Promise.all([
+      d.add('work', { run: { in: 5_000 } }),
+      d.add('work', { run: { in: 90_000 } }),
+    ])
+    const held = await d.running('work')
+    same(held.runAt, undefined, 'a job that waits from its add on needs no date')
+    const child = await d.add('work', { after: [held] })
+    await h.advance(8_000)
+    const { now } = await d.commit({ groups: [promote(promoted)] })
+    same((await d.job(promoted)).runAt, now, 'a job promoted by hand waits since then')
+    await d.renew(held)
+    await d.upkeep()
+    same((await d.job(late)).runAt, late.runAt, 'a delayed job since its date, though upkeep was late')
+    const end = await d.commit({ groups: [complete(held)] })
+    same((await d.job(child)).runAt, end.now, 'a dependent since the end of what it waited for')
+    for (const job of await d.claim(3)) same(job.runAt, (await d.job(job)).runAt, 'a claim keeps it')
+  },
+
   'a job that runs again without a delay waits behind all others': async (h) => {
     const d = first(h)
     await withListener(h.store, { events: true }, async (listener) => {
@@ -120,8 +141,8 @@ export const due = area('due', {
       await d.add('work', { id: 'other' })
       await d.land(failAndRetry(held[0]!, 0))
       await d.land(snooze(held[1]!, 0))
-      const waiting = { state: 'waiting', runAt: undefined, dueAt: undefined, worker: undefined } as const
-      has(await d.job('retried'), { ...waiting, attempt: 1, error: BOOM }, 'a retry waits')
+      const waiting = { state: 'waiting', dueAt: undefined, worker: undefined } as const
+      has(await d.job('retried'), { ...waiting, attempt: 1, error: withFingerprint(BOOM) }, 'a retry waits')
       has(await d.job('snoozed'), { ...waiting, attempt: 0 }, 'a snooze waits')
       same(ids(await d.claim(4)), ['other', 'retried', 'snoozed'], 'they take their places when they begin to wait')
       const life = ['waiting', 'active', 'retrying', 'waiting', 'active']
@@ -261,7 +282,7 @@ export const due = area('due', {
     has(await d.job(job), { runAt: now + 5_000, dueAt: now + 5_000 }, 'a new delay counts from its own commit')
     const waiting = await d.add('work')
     await d.land(update(waiting, { run: { in: 5_000 } }))
-    has(await d.job(waiting), { state: 'delayed' }, 'a waiting job can be put off')
+    has(await d.job(waiting), { state: 'delayed' }, 'a waiting job can be delayed')
   },
 
   'a snoozed job runs again later and keeps its attempt': async (h) => {

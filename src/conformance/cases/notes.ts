@@ -1,10 +1,22 @@
 // conformance/cases/notes.ts: cases on extras, memos, steps, events of notes, and signals.
-import { present, same } from '../check.js'
+import { has, must, present, same } from '../check.js'
 import { first, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
 import { withListener, typesOf } from '../listener.js'
-import { cancel, complete, refusedChange, handBack, insert, note, remove, failAndRetry } from '../changes.js'
+import {
+  cancel,
+  complete,
+  failAndRetry,
+  handBack,
+  insert,
+  note,
+  refusedChange,
+  remove,
+  retry,
+  snooze,
+} from '../changes.js'
 import type { Change, Note } from '../../job/change.js'
+import { endedAttempts } from '../../job/history.js'
 import type { Extras, JobRecord } from '../../job/job.js'
 
 const noteWith = (job: JobRecord, more: Partial<Note>): Change => ({ ...(note(job, {})[0] as Note), ...more })
@@ -96,6 +108,78 @@ export const notes = area('notes', {
     await d.land(remove(await d.job(held)))
     same((await d.details(held)).steps, [], 'and are removed with their job')
     same((await d.details(other)).steps, [{ name: 'one', result: '"of another"' }], 'those of others stay')
+  },
+
+  'a step whose length is given gets the time at which it ended': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    await h.advance(1_000)
+    await d.land(noteWith(held, { steps: [{ name: 'one', result: '1', ran: 250 }] }))
+    const { now } = d.receipt
+    const step = { name: 'one', result: '1', ran: 250, endedAt: now }
+    same((await d.details(held)).steps, [step], 'by the clock of the store')
+    await h.advance(1_000)
+    await d.land(noteWith(held, { steps: [{ name: 'one', result: '2', ran: 30 }] }))
+    same(
+      (await d.details(held)).steps,
+      [{ ...step, result: '2', ran: 30, endedAt: d.receipt.now }],
+      'the last one holds',
+    )
+    await d.land(noteWith(held, { steps: [{ name: 'one', result: '3' }] }))
+    same((await d.details(held)).steps, [{ name: 'one', result: '3' }], 'and a step without a length has none')
+  },
+
+  'attempts that end without completing their job are kept with start, end, worker and outcome': async (h) => {
+    const d = first(h)
+    const added = await d.add('work', { attempts: 9 })
+    const starts: number[] = []
+    const claim = async (): Promise<JobRecord> => {
+      await h.advance(1_000)
+      const held = await d.claimOne({ lease: 60_000 })
+      starts.push(held.startedAt ?? 0)
+      await h.advance(1_000)
+      return held
+    }
+    await d.land(snooze(await claim(), 0))
+    await d.land(failAndRetry(await claim(), 0))
+    await d.land(handBack(await claim()))
+    await claim()
+    await h.advance(60_000)
+    await d.upkeep()
+    await d.land(cancel(await claim(), 'too late'))
+    await d.land(retry(await d.job(added)))
+    const last = await claim()
+    await d.land(complete(last))
+    const job = await d.job(added)
+    const ended = endedAttempts(job)
+    same(
+      ended.map(({ outcome, worker, attempt }) => [outcome, worker, attempt]),
+      [
+        ['snoozed', 'miller', 1],
+        ['retried', 'miller', 1],
+        ['handed-back', 'miller', 2],
+        ['stalled', 'miller', 2],
+        ['cancelled', 'miller', 3],
+      ],
+      'each is kept, in order',
+    )
+    same(
+      ended.map(({ startedAt }) => startedAt),
+      starts.slice(0, 5),
+      'with its start',
+    )
+    for (const { at, startedAt } of ended) must(at >= startedAt + 1_000, 'and its end')
+    has(job, { state: 'completed', startedAt: starts[5], worker: 'miller' }, 'the last one is in the record')
+    same((await (await second(h)).job(added)).history, job.history, 'every handle reads the same')
+    const { jobs } = await h.store.due({ queues: ['mill'], except: [], limit: 9 })
+    same(jobs, [], 'nothing else is due')
+  },
+
+  'a job that completes in its first attempt keeps no history': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    await d.land(complete(held))
+    has(await d.job(held), { history: undefined, errors: [] }, 'its times are in the record')
   },
 
   'steps of a refused group were never there': async (h) => {

@@ -1,8 +1,8 @@
 // conformance/cases/schedules.ts: cases on schedules: one group inserts a run and moves the schedule's row to its next time.
 import type { JobRecord } from '../../job/job.js'
 import { due, reschedule } from '../../job/lifecycle.js'
-import { readProgress, runId, scheduleId, writeSpec } from '../../job/schedule.js'
-import type { Timing } from '../../job/schedule-times.js'
+import { readProgress, runId, scheduleId, writeSpec } from '../../job/schedules/schedule.js'
+import type { Timing } from '../../job/schedules/schedule-times.js'
 import { has, must, present, same } from '../check.js'
 import { first, ids, second } from '../driver.js'
 import type { Driver } from '../driver.js'

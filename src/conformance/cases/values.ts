@@ -1,5 +1,5 @@
 // conformance/cases/values.ts: cases on values: JSON and names are read exactly as they were written.
-import { same } from '../check.js'
+import { present, same } from '../check.js'
 import { first } from '../driver.js'
 import { area } from '../harness.js'
 import { complete, json, note, put, failAndRetry } from '../changes.js'
@@ -104,6 +104,9 @@ export const values = area('values', {
     if (change?.kind === 'move') await d.land({ ...change, set: { ...change.set, error } })
     const job = await d.job(held)
     same(job.error, error, 'an error is kept whole')
-    same(job.errors, [{ ...error, fence: held.fence, attempt: 1, at: job.errors[0]?.at ?? 0 }], 'and in the history')
+    const { startedAt, worker } = held
+    const at = present(job.errors[0], 'and the attempt is kept').at
+    const attempt = { fence: held.fence, attempt: 1, at, outcome: 'retried', startedAt, worker, runAt: at } as const
+    same<unknown>(job.errors, [{ ...error, ...attempt }], 'with its start, its end, its worker and its outcome')
   },
 })

@@ -1,9 +1,9 @@
 // features/webhooks/deliver.ts: the delivery worker, which runs beside a user's worker and sends its queue's webhooks.
 import type { Change } from '../../job/change.js'
-import { storeErrors } from '../../job/catalogue.js'
-import { parseDuration } from '../../job/duration.js'
-import { MillraceError, isInstance, isMillraceError } from '../../job/errors.js'
-import { describeError } from '../../job/failure.js'
+import { storeErrors } from '../../job/errors/catalogue.js'
+import { parseDuration } from '../../job/values/duration.js'
+import { MillraceError, isInstance, isMillraceError } from '../../job/errors/errors.js'
+import { describeError } from '../../job/errors/failure.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { backoffDelay } from '../../job/retry.js'
 import { DELIVERIES, noteDelivery, wasAccepted } from '../../job/webhooks.js'

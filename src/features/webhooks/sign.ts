@@ -1,11 +1,11 @@
 // features/webhooks/sign.ts: signs webhooks by the Standard Webhooks scheme, and verifies them for receivers.
 import { createHmac, timingSafeEqual } from 'node:crypto'
-import { parseDuration } from '../../job/duration.js'
-import type { Duration } from '../../job/duration.js'
-import { MillraceError } from '../../job/errors.js'
+import { parseDuration } from '../../job/values/duration.js'
+import type { Duration } from '../../job/values/duration.js'
+import { MillraceError } from '../../job/errors/errors.js'
 import type { ErrorInfo, FinishedState, Time } from '../../job/job.js'
-import { refuseUnknown } from '../../job/names.js'
-import { invalid } from '../../job/options.js'
+import { refuseUnknown } from '../../job/values/names.js'
+import { invalid } from '../../job/values/options.js'
 
 /** The JSON body of a webhook. */
 export interface WebhookMessage<Result = unknown> {

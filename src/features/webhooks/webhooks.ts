@@ -1,10 +1,10 @@
 // features/webhooks/webhooks.ts: `webhooks()`, which makes the `webhook` option of a queue.
-import { parseDuration } from '../../job/duration.js'
-import type { Duration } from '../../job/duration.js'
-import type { MillraceError } from '../../job/errors.js'
+import { parseDuration } from '../../job/values/duration.js'
+import type { Duration } from '../../job/values/duration.js'
+import type { MillraceError } from '../../job/errors/errors.js'
 import type { FinishedState } from '../../job/job.js'
-import { refuseUnknown } from '../../job/names.js'
-import { flag, invalid as invalidOption, whole } from '../../job/options.js'
+import { refuseUnknown } from '../../job/values/names.js'
+import { flag, invalid as invalidOption, whole } from '../../job/values/options.js'
 import { parseBackoff } from '../../job/retry.js'
 import type { BackoffOptions } from '../../job/retry.js'
 import { checkEnds, checkUrl, defaultStamp } from '../../queue/settings/webhook.js'
@@ -120,7 +120,7 @@ function parseStamp(options: WebhookOptions): WebhookStamp {
   whole(attempts, `${WHERE}: attempts`, 1, 100)
   const waits = backoff === undefined ? defaultStamp.backoff : parseBackoff(backoff, `${WHERE}: backoff`)
   if (waits?.type === 'custom')
-    throw invalid('backoff cannot be custom: whoever sends a delivery must know its formula')
+    throw invalid('backoff cannot be custom: every worker that sends a delivery must know its formula')
   const millis = timeout === undefined ? defaultStamp.timeout : parseDuration(timeout, `${WHERE}: timeout`)
   if (millis === 0) throw invalid('timeout must be longer than 0')
   return {

@@ -1,11 +1,12 @@
 // queue/events/events.ts: public events, the logger, and the emitter that calls listeners.
-import { MillraceError, isInstance, isMillraceError, quote } from '../../job/errors.js'
-import { describeError } from '../../job/failure.js'
+import { MillraceError, isInstance, isMillraceError, quote } from '../../job/errors/errors.js'
+import { describeError } from '../../job/errors/failure.js'
 import type { ErrorInfo, FinishedState, Time } from '../../job/job.js'
-import { decodeJson } from '../../job/json.js'
+import { decodeJson } from '../../job/values/json.js'
 import type { PhaseStatus } from '../../job/memo.js'
-import { nearest } from '../../job/names.js'
-import { invalid } from '../../job/options.js'
+import { nearest } from '../../job/values/names.js'
+import { invalid } from '../../job/values/options.js'
+import type { MissedTimes } from '../../job/schedules/schedule.js'
 import { outside } from '../../store/transaction-context.js'
 import type { Stop } from '../../store/runtime.js'
 import type { StoreEvent, StoreEventType } from '../../job/events.js'
@@ -73,12 +74,23 @@ interface EventDetails {
   retrying: { readonly error: ErrorInfo; readonly attempt: number; readonly runAt: Time }
   /** The lease of a worker expired; `waiting` comes next. */
   stalled: { readonly worker: string }
-  /** A job was cancelled, with this reason if given. */
-  cancelled: { readonly reason?: string }
+  /** A job was cancelled, with this reason if given; of a job that expired, the `error` is `JOB_EXPIRED`. */
+  cancelled: { readonly reason?: string; readonly error?: ErrorInfo }
   /** A job is no longer in the store. */
   removed: object
   /** A finished job has become stale. */
   stale: object
+  /**
+   * A schedule made no run for a time, or for all times from `since` to `scheduledAt`: because the run before had not
+   * ended (`overlap`), the queue was `full`, no worker handled it in time (`late`, with `catchUp: 'none'`), or it was
+   * `paused`. `id` is that of the schedule's row, `name` that of its runs.
+   */
+  'schedule-missed': {
+    readonly key: string
+    readonly why: MissedTimes['why']
+    readonly since: Time
+    readonly scheduledAt: Time
+  }
   /** The last waiting job of a queue was claimed; it may still be running. */
   drained: object
   /** The queue, or the given name, was paused. */
@@ -113,6 +125,7 @@ const types: Readonly<Record<EventType, true>> = {
   cancelled: true,
   removed: true,
   stale: true,
+  'schedule-missed': true,
   drained: true,
   paused: true,
   resumed: true,
@@ -356,7 +369,7 @@ export function publicEvent(event: StoreEvent): QueueEvent {
   else if (type === 'retrying') fields['runAt'] = at // the next attempt may start at once
   if (error !== undefined) {
     if (type === 'cancelled') fields['reason'] = error.message
-    else fields['error'] = error
+    if (type !== 'cancelled' || error.code === 'JOB_EXPIRED') fields['error'] = error
   }
   if (about !== undefined) Object.assign(fields, decodeJson(about))
   if (type === 'completed') fields['result'] = result === undefined ? undefined : decodeJson(result)

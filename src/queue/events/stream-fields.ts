@@ -1,6 +1,6 @@
 // queue/events/stream-fields.ts: what a stream shows of jobs and events: nothing that its reader need not know.
-import { withoutStack } from '../../job/failure.js'
-import type { ErrorInfo, Extras, JobRecord } from '../../job/job.js'
+import { withoutStack } from '../../job/errors/failure.js'
+import type { AttemptError, ErrorInfo, Extras, JobRecord } from '../../job/job.js'
 import type { JobPhase, JobPhases } from '../../job/phases.js'
 import { Job } from '../job.js'
 import type { JobActions, JobField } from '../job.js'
@@ -35,10 +35,15 @@ function shownFields(
     ...rest,
     ...(own !== undefined && record.kind === 'job' && { data: own }),
     ...(error !== undefined && { error: withoutStack(error as ErrorInfo) }),
-    ...(errors !== undefined && { errors: (errors as readonly ErrorInfo[]).map(withoutStack) }),
+    ...(errors !== undefined && { errors: (errors as readonly AttemptError[]).map(shownError) }),
     ...(phases !== undefined && { phases: shownPhases(phases as JobPhases) }),
     ...(webhook !== undefined && { webhook: shownWebhook(webhook as JobWebhook) }),
   }
+}
+
+/** A failed attempt; who ran it is shown only by the field `worker`. */
+function shownError({ worker: _worker, ...error }: AttemptError): ErrorInfo {
+  return withoutStack(error)
 }
 
 function shownPhases(phases: JobPhases): object {

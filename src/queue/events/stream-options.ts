@@ -1,9 +1,9 @@
 // queue/events/stream-options.ts: the options of an event stream, their checks, and the events that only streams have.
-import type { Duration } from '../../job/duration.js'
+import type { Duration } from '../../job/values/duration.js'
 import type { StoreEventType } from '../../job/events.js'
 import type { FinishedState, Millis, Time } from '../../job/job.js'
-import { checkName, refuseUnknown } from '../../job/names.js'
-import { flag, invalid, mustBe, positive, whole } from '../../job/options.js'
+import { checkName, refuseUnknown } from '../../job/values/names.js'
+import { flag, invalid, mustBe, positive, whole } from '../../job/values/options.js'
 import type { StateCounts } from '../counts.js'
 import type { JobField } from '../job.js'
 import { checkAbortSignal } from '../operations/abort-signal.js'

@@ -1,7 +1,7 @@
 // queue/events/subscription.ts: one watch on a store's events, shared by all listeners, open while there are any; and
 // the listeners of a queue among them.
-import { MillraceError } from '../../job/errors.js'
-import { isScheduleId } from '../../job/schedule.js'
+import { MillraceError } from '../../job/errors/errors.js'
+import { isScheduleId } from '../../job/schedules/schedule.js'
 import { isSignalId } from '../../job/signals.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Store } from '../../store/store.js'
@@ -10,9 +10,9 @@ import type { Connection } from '../../store/connection.js'
 import { publicEvent } from './events.js'
 import type { Emitter } from './events.js'
 
-/** Whether an event is about a row that is not a job and has no public events: that of a schedule or of a signal. */
-export function isOwnRow({ id }: Pick<StoreEvent, 'id'>): boolean {
-  return isScheduleId(id) || isSignalId(id)
+/** Whether an event is about a row that is not a job, and not public: that of a schedule or of a signal. */
+export function isOwnRow({ id, type }: Pick<StoreEvent, 'id' | 'type'>): boolean {
+  return (isScheduleId(id) && type !== 'schedule-missed') || isSignalId(id)
 }
 
 /** Receives events. `undefined`: some were missed, read the jobs instead. */

@@ -1,5 +1,5 @@
 // queue/flows/chain-ends.ts: keeps the last job of a chain, which holds the chain's outcome, until the rest is gone.
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError } from '../../job/errors/errors.js'
 import type { JobHeader, JobRecord } from '../../job/job.js'
 import { isContinuation } from '../../job/moves.js'
 import { headerOf } from '../../job/record.js'
@@ -22,9 +22,12 @@ export function* endsChain(session: Reader, job: JobHeader): Steps<boolean> {
 
 /** Throws if the last job of a chain would be removed alone: the job before it would then count as the chain's end. */
 export function* refuseChainEnd(session: Reader, record: JobRecord): Steps<void> {
-  if (!(yield* endsChain(session, record))) return
-  const { id, chainId } = record
-  throw new MillraceError(
+  if (yield* endsChain(session, record)) throw chainEnd(record)
+}
+
+/** The error for the last job of a chain that has other jobs left. */
+export function chainEnd({ id, chainId }: JobRecord): MillraceError {
+  return new MillraceError(
     'JOB_ENDS_CHAIN',
     `Job ${id} cannot be removed alone: it is the last of chain ${chainId}, which would then seem to have ended with the job before. Remove the chain: queue.chain('${chainId}').remove().`,
     { details: { id, chain: chainId } },

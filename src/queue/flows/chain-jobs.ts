@@ -1,11 +1,12 @@
 // queue/flows/chain-jobs.ts: reads the jobs of a chain, waits for the last one, and removes them all.
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError } from '../../job/errors/errors.js'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord } from '../../job/job.js'
 import { remove } from '../../job/lifecycle.js'
 import { runSteps, step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import { PAGE_SIZE, pages } from '../../store/read-pages.js'
+import { microtask } from '../../store/runtime.js'
 import type { Page, Query } from '../../store/store.js'
 import type { StoreEvent } from '../../job/events.js'
 import { awaitEnd, jobRemoved } from '../operations/result.js'
@@ -189,7 +190,7 @@ class ChainWatcher {
     if (this.#concluding) return
     this.#concluding = true
     // The event of the continuation arrives in the same notice.
-    queueMicrotask(() => {
+    microtask(() => {
       this.#concluding = false
       this.#conclude(this.#last!)
     })

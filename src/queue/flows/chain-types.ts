@@ -1,7 +1,7 @@
 // queue/flows/chain-types.ts: the types and checks of declared continuations and dependencies.
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError } from '../../job/errors/errors.js'
 import type { Edge, EdgeError } from '../../job/job.js'
-import { decodeJson } from '../../job/json.js'
+import { decodeJson } from '../../job/values/json.js'
 import type { AfterOf, JobDefinition, JobDefinitions, NameOf, NextOf, ResultOf } from '../define.js'
 
 /** The names that `continueWith` takes for a job: those of its `next`, or any. */

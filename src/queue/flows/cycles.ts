@@ -1,6 +1,6 @@
 // queue/flows/cycles.ts: finds jobs that wait for one another for ever: refuses such waits, explains existing ones.
 import type { Insert, NewEdge } from '../../job/change.js'
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError } from '../../job/errors/errors.js'
 import type { JobRecord } from '../../job/job.js'
 import { portions, READ_SIZE, readDetails } from '../../store/read-pages.js'
 import { runSteps } from '../../store/maybe-sync.js'

@@ -1,5 +1,5 @@
 // queue/flows/flow-errors.ts: the errors of a flow, each naming the job of the flow that caused it.
-import { MillraceError, isInstance } from '../../job/errors.js'
+import { MillraceError, isInstance } from '../../job/errors/errors.js'
 import type { JobRecord } from '../../job/job.js'
 import type { Verdict } from '../../store/store.js'
 import type { Prepared } from '../add.js'

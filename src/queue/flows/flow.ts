@@ -1,10 +1,10 @@
 // queue/flows/flow.ts: trees of jobs whose parents wait for their children; added whole or not at all.
 import type { Insert, NewEdge } from '../../job/change.js'
-import { MillraceError, quote } from '../../job/errors.js'
+import { MillraceError, quote } from '../../job/errors/errors.js'
 import { failurePolicies } from '../../job/job.js'
 import type { FailurePolicy, JobRecord } from '../../job/job.js'
-import { checkName, checkOwnName, refuseUnknown } from '../../job/names.js'
-import { invalid, isObject, oneOf } from '../../job/options.js'
+import { checkName, checkOwnName, refuseUnknown } from '../../job/values/names.js'
+import { invalid, isObject, oneOf } from '../../job/values/options.js'
 import { refuseInside } from '../../store/transaction-context.js'
 import { connect } from '../../store/connection.js'
 import { step, runSteps } from '../../store/maybe-sync.js'

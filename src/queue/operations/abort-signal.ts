@@ -1,5 +1,5 @@
 // queue/operations/abort-signal.ts: abort signals that end a wait.
-import { mustBe } from '../../job/options.js'
+import { mustBe } from '../../job/values/options.js'
 
 /** Throws if the value is not an AbortSignal; accepts those of other realms and polyfills. */
 export function checkAbortSignal(signal: AbortSignal | undefined, where: string): AbortSignal | undefined {

@@ -1,8 +1,9 @@
 // queue/operations/cascade.ts: removes the dependents of a removed job, and cancels the children of a cancelled one.
-import { unfinishedStates } from '../../job/job.js'
-import { MillraceError } from '../../job/errors.js'
-import { invalid, mustBe } from '../../job/options.js'
-import { cleanText } from '../../job/failure.js'
+import { isFinished, unfinishedStates } from '../../job/job.js'
+import type { JobRecord } from '../../job/job.js'
+import { MillraceError } from '../../job/errors/errors.js'
+import { invalid, mustBe } from '../../job/values/options.js'
+import { cleanText } from '../../job/errors/failure.js'
 import { cancel, remove } from '../../job/lifecycle.js'
 import { PAGE_SIZE, pages, portions, READ_SIZE, readDetails } from '../../store/read-pages.js'
 import { step } from '../../store/maybe-sync.js'
@@ -111,6 +112,25 @@ export function* cancelChildren(session: Session, id: string, reason?: string): 
     }
   }
   return cancelled
+}
+
+/** The jobs that wait for each unfinished job, without those of `except`. */
+export function* openDependents(
+  session: Session,
+  jobs: readonly JobRecord[],
+  except: ReadonlySet<string> = new Set(),
+): Steps<ReadonlyMap<string, readonly string[]>> {
+  const unfinished = jobs.filter(({ state }) => !isFinished(state)).map(({ id }) => id)
+  const found = new Map<string, readonly string[]>()
+  for (const { id, dependents } of yield* readDetails(session, { jobs: unfinished, parts: ['dependents'] })) {
+    const open = dependents.filter(({ state, dependent }) => state === 'open' && !except.has(dependent))
+    if (open.length > 0)
+      found.set(
+        id,
+        open.map(({ dependent }) => dependent),
+      )
+  }
+  return found
 }
 
 /** Maximum number of dependents that an error lists. */

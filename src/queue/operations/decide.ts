@@ -1,7 +1,7 @@
 // queue/operations/decide.ts: the loop of every operation: read a job, decide by the lifecycle, commit, and decide again
 // if another writer was faster.
 import type { Change } from '../../job/change.js'
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError } from '../../job/errors/errors.js'
 import { isFinished } from '../../job/job.js'
 import type { JobHeader, JobRecord } from '../../job/job.js'
 import { isDenied } from '../../job/lifecycle.js'
@@ -34,7 +34,7 @@ export interface Decided {
  * gone.
  */
 export function* decideAndCommit(
-  session: Pick<Session, 'commit' | 'get'>,
+  session: Pick<Session, 'commit' | 'get' | 'changed'>,
   first: JobRecord,
   decide: (job: JobRecord) => readonly Change[],
   refused?: (verdict: Refused, job: JobRecord) => Steps<JobRecord | undefined>,
@@ -44,7 +44,10 @@ export function* decideAndCommit(
     const changes = decide(job)
     if (changes.length === 0) return { done: false, job }
     const verdict: Verdict = yield* step(session.commit(changes))
-    if (verdict.ok) return { done: true, job }
+    if (verdict.ok) {
+      session.changed(job, changes)
+      return { done: true, job }
+    }
     const next: JobRecord | undefined =
       verdict.why === 'fence' ? yield* step(session.get(job.id)) : refused && (yield* refused(verdict, job))
     if (next === undefined) return undefined
@@ -80,34 +83,40 @@ function* stillBlocked(session: Session, job: JobRecord, chain: string): Steps<J
 }
 
 /**
- * Applies an operation to many jobs; skips those that the lifecycle denies or that are gone. Returns how many changed.
- * Adds to `blocked` the ids of jobs that a failed dependency keeps from restarting.
+ * Applies an operation to many jobs; skips those that the lifecycle denies or that are gone, and of those that others have
+ * changed meanwhile the ones that `matches` does not accept. Returns how many changed. Adds to `blocked` the ids of jobs
+ * that a failed dependency keeps from restarting.
  */
 export function* changeJobs<Seen extends JobHeader>(
   session: Session,
   jobs: readonly Seen[],
   decide: (job: Seen | JobRecord) => Decision,
+  matches: (job: JobRecord) => boolean = () => true,
   blocked: string[] = [],
 ): Steps<number> {
   let done = 0
   let left: readonly (Seen | JobRecord)[] = jobs
   for (let races = 0; left.length > 0 && races < MAX_RACES; races++) {
     const groups: Group[] = []
-    const ids: string[] = []
+    const sent: (Seen | JobRecord)[] = []
     for (const job of left) {
       const decision = decide(job)
       if (isDenied(decision) || decision.length === 0) continue
       groups.push(decision)
-      ids.push(job.id)
+      sent.push(job)
     }
     const verdicts = yield* step(session.commitAll(groups))
     const moved: string[] = []
     for (const [at, verdict] of verdicts.entries()) {
-      if (verdict.ok) done++
-      else if (verdict.why === 'broken') blocked.push(ids[at]!)
-      else if (verdict.why === 'fence') moved.push(ids[at]!)
+      const job = sent[at]!
+      if (verdict.ok) {
+        done++
+        session.changed(job, groups[at]!)
+      } else if (verdict.why === 'broken') blocked.push(job.id)
+      else if (verdict.why === 'fence') moved.push(job.id)
     }
-    left = moved.length === 0 ? [] : (yield* step(session.getAll(moved))).filter((job) => job !== undefined)
+    const current = moved.length === 0 ? [] : yield* step(session.getAll(moved))
+    left = current.filter((job) => job !== undefined && matches(job)) as readonly JobRecord[]
   }
   return done
 }
@@ -125,7 +134,7 @@ export function denied({ id, state }: JobRecord, why: string): MillraceError {
 }
 
 /** The error for a job that cannot start over, because another job has taken its dedup key. */
-function dedupTaken({ id }: JobRecord, holder: string): MillraceError {
+export function dedupTaken({ id }: JobRecord, holder: string): MillraceError {
   return new MillraceError(
     'DEDUP_TAKEN',
     `Job ${id} cannot start over: job ${holder} holds its dedup key. Wait for that one or cancel it.`,

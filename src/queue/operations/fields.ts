@@ -1,5 +1,5 @@
 // queue/operations/fields.ts: picks the fields of a job that a caller asks for, by name.
-import { invalid, mustBe, oneOf } from '../../job/options.js'
+import { invalid, mustBe, oneOf } from '../../job/values/options.js'
 import { jobFields } from '../job.js'
 import type { Job, JobField } from '../job.js'
 

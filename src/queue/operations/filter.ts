@@ -1,19 +1,24 @@
 // queue/operations/filter.ts: job filters and pages, for lists, for logs and for operations on many jobs.
 import { jobStates, LOGS_KEPT } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
-import { checkName, refuseUnknown } from '../../job/names.js'
-import { invalid, mustBe, oneOf, whole } from '../../job/options.js'
-import { quote } from '../../job/errors.js'
-import { scheduleId } from '../../job/schedule.js'
+import { checkName, refuseUnknown } from '../../job/values/names.js'
+import { invalid, mustBe, oneOf, whole } from '../../job/values/options.js'
+import { quote } from '../../job/errors/errors.js'
+import { scheduleId } from '../../job/schedules/schedule.js'
+import type { Time } from '../../job/job.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import { pages } from '../../store/read-pages.js'
+import { matchesFiltered } from '../../store/matches.js'
+import { bytesOfRecord, endStates, pages, READ_BYTES } from '../../store/read-pages.js'
 import type { Query } from '../../store/store.js'
+import type { Runtime } from '../../store/runtime.js'
 import type { Session } from '../../store/session.js'
+import { emptyList, errorTerms, rangeTerm, tagTerms } from './filter-terms.js'
+import type { ErrorFilter, MomentRange, TagFilter } from './filter-terms.js'
 
 /**
- * Selects jobs of a queue. Every given field must match; a list matches any of its values. State, name, both, chain and
- * parent are read from indexes, so the cost does not depend on other jobs in the store; fields given besides a chain or
- * a parent are checked job by job.
+ * Selects jobs of a queue. Every given field must match; a list of states or names matches any of its values, a list of
+ * tags all of them. State, name, group, chain, parent, tags, error and time of finish are read from indexes, so the cost
+ * does not depend on other jobs in the store; further fields are checked job by job.
  */
 export interface JobFilter<Name extends string = string> {
   /** In one of these states. Default: any. */
@@ -28,6 +33,20 @@ export interface JobFilter<Name extends string = string> {
   readonly group?: string
   /** Runs of the schedule with this key. Default: any. */
   readonly schedule?: string
+  /** With this tag, with all tags of a list, or with any: `{ any: ['user:7', 'user:8'] }`. Default: any, and those without. */
+  readonly tags?: TagFilter
+  /** Leased by the worker of this name now, or in the last attempt of a finished job. Default: any. */
+  readonly worker?: string
+  /** With an id that begins with this text. Default: any. */
+  readonly idPrefix?: string
+  /** Added in this range of time. Default: at any time. */
+  readonly created?: MomentRange
+  /** Whose last attempt started in this range of time. Default: at any time, and those that have not started. */
+  readonly started?: MomentRange
+  /** Finished in this range of time. Default: at any time, and unfinished ones. */
+  readonly finished?: MomentRange
+  /** Whose last attempt failed with this error. Default: any, and those without. */
+  readonly error?: ErrorFilter
 }
 
 /** Selects a page. */
@@ -51,38 +70,36 @@ export type PageWish = PageOptions &
       }
   )
 
-/** Options of `queue.list`. */
-export interface ListOptions<Name extends string = string> extends JobFilter<Name>, PageOptions {
-  /** Whether the oldest or the newest jobs come first. Default `oldest`. */
-  readonly order?: 'oldest' | 'newest'
-}
-
-const filterNames = [
+/** The names of the fields of a filter. */
+export const filterNames = [
   'state',
   'name',
   'chain',
   'parent',
   'group',
   'schedule',
+  'tags',
+  'worker',
+  'idPrefix',
+  'created',
+  'started',
+  'finished',
+  'error',
 ] as const satisfies readonly (keyof JobFilter)[]
-
-/** The query for a page of a list. */
-export function listQuery(queue: string, options: ListOptions): Query {
-  refuseUnknown(options, [...filterNames, 'limit', 'cursor', 'order'], 'queue.list')
-  const { order = 'oldest' } = options
-  oneOf(order, ['oldest', 'newest'], 'queue.list: order')
-  return { ...filterQuery(queue, options), ...pageQuery(options, 'queue.list'), order }
-}
 
 /** The part of a query that selects a page. */
 export function pageQuery({ limit = 100, cursor }: PageOptions, call: string): Pick<Query, 'limit' | 'cursor'> {
-  if (!Number.isInteger(limit) || limit < 1 || limit > 1000) {
-    throw mustBe(`${call}: limit`, 'between 1 and 1000', limit)
-  }
+  checkLimit(limit, call)
   if (cursor !== undefined && !(typeof cursor === 'string' && /^-?\d{1,16}$/.test(cursor))) {
     throw mustBe(`${call}: cursor`, 'one that a page gave', cursor)
   }
   return { limit, ...(cursor !== undefined && { cursor }) }
+}
+
+/** Checks the number of items in a page. */
+export function checkLimit(limit: number, call: string): number {
+  if (Number.isInteger(limit) && limit >= 1 && limit <= 1000) return limit
+  throw mustBe(`${call}: limit`, 'between 1 and 1000', limit)
 }
 
 /** The page options, if one is requested. Throws for unknown options. */
@@ -91,29 +108,48 @@ export function requestedPage(options: PageOptions, call: string): PageOptions |
   return options.limit === undefined && options.cursor === undefined ? undefined : options
 }
 
-function filterQuery(queue: string, filter: JobFilter): Query {
-  const { state, name, chain, group, schedule } = filter
+/** The query of a filter, without a page. Throws for a field that cannot be used; `now` is what durations count back from. */
+export function filterQuery(queue: string, filter: JobFilter, now: Time): Query {
+  const { state, name, chain, group, schedule, tags, worker, idPrefix, created, started, finished, error } = filter
   if (schedule !== undefined && filter.parent !== undefined) {
     throw invalid('Give either parent or schedule: the runs of a schedule have it as parent.')
   }
   const parent = schedule === undefined ? filter.parent : scheduleId(queue, schedule)
-  for (const [what, value] of Object.entries({ chain, parent: filter.parent, group, schedule })) {
-    if (value !== undefined) checkName(value, what === 'chain' || what === 'parent' ? 'job id' : what)
+  for (const [what, value] of Object.entries({ chain, parent: filter.parent, group, schedule, worker, idPrefix })) {
+    if (value !== undefined) checkName(value, textFields[what as keyof typeof textFields])
   }
-  const states = state === undefined ? undefined : toList(state).map((each) => oneOf(each, jobStates, 'state'))
   return {
     queue,
     kind: 'job',
-    ...(states !== undefined && { states }),
-    ...(name !== undefined && { names: toList(name).map((each) => checkName(each, 'job name')) }),
+    ...(state !== undefined && { states: toList(state, 'state').map((each) => oneOf(each, jobStates, 'state')) }),
+    ...(name !== undefined && { names: toList(name, 'name').map((each) => checkName(each, 'job name')) }),
     ...(chain !== undefined && { chain }),
     ...(parent !== undefined && { parent }),
     ...(group !== undefined && { group }),
+    ...(tags !== undefined && tagTerms(tags, 'tags')),
+    ...(worker !== undefined && { worker }),
+    ...(idPrefix !== undefined && { idPrefix }),
+    ...(created !== undefined && { created: rangeTerm(created, 'created', now) }),
+    ...(started !== undefined && { started: rangeTerm(started, 'started', now) }),
+    ...(finished !== undefined && { finished: rangeTerm(finished, 'finished', now) }),
+    ...(error !== undefined && errorTerms(error, 'error')),
   }
 }
 
-function toList<T extends string>(value: T | readonly T[]): readonly T[] {
-  return Array.isArray(value) ? (value as readonly T[]) : [value as T]
+/** What messages call the fields of a filter that are one text. */
+const textFields = {
+  chain: 'job id',
+  parent: 'job id',
+  group: 'group',
+  schedule: 'schedule',
+  worker: 'worker name',
+  idPrefix: 'beginning of a job id',
+} as const
+
+function toList<T extends string>(value: T | readonly T[], field: string): readonly T[] {
+  if (!Array.isArray(value)) return [value as T]
+  if (value.length === 0) throw emptyList(field)
+  return value as readonly T[]
 }
 
 /** Whether it was written as `{ … }`, here or in another realm. */
@@ -122,17 +158,15 @@ function isPlain(value: object): boolean {
   return prototype === null || Object.getPrototypeOf(prototype) === null
 }
 
-/**
- * Visits all jobs that match, page by page, while they are in one of `states`. Processed jobs no longer match, so it
- * can be repeated. Returns the sum of what `work` returns.
- */
-export function* eachPage(
-  session: Session,
-  queue: string,
-  filter: JobFilter,
-  states: readonly JobState[],
-  work: (page: readonly JobRecord[]) => Steps<number>,
-): Steps<number> {
+/** What an operation on many jobs needs to find them. */
+export interface FilterScope {
+  readonly queue: string
+  readonly session: Session
+  readonly runtime: Pick<Runtime, 'now'>
+}
+
+/** Throws unless a value is a filter: one that was meant as such, without a field that is undefined. */
+export function checkFilter(filter: unknown): asserts filter is JobFilter {
   // An object without fields means all jobs, so it must be meant as a filter: a promise, say, is an id that was not awaited.
   if (typeof filter !== 'object' || filter === null || (!isPlain(filter) && Object.keys(filter).length === 0)) {
     throw invalid(`Give a job id, or a filter like { state: 'failed' }, not ${quote(filter)}; {} matches all jobs.`)
@@ -142,11 +176,61 @@ export function* eachPage(
     if (value !== undefined) continue
     throw invalid(`The filter's ${field} is undefined. Leave it out to match any ${field}.`)
   }
-  const query = filterQuery(queue, filter)
+}
+
+/** The query of a filter for the jobs that are in one of `states`; undefined if it names none of them. */
+export function queryIn(
+  { queue, runtime }: Pick<FilterScope, 'queue' | 'runtime'>,
+  filter: JobFilter,
+  states: readonly JobState[],
+): Query | undefined {
+  checkFilter(filter)
+  const query = filterQuery(queue, filter, runtime.now())
   const applicable = (query.states ?? states).filter((state) => states.includes(state))
-  if (applicable.length === 0) return 0
+  if (applicable.length === 0) return undefined
+  const order = query.finished !== undefined && applicable.every((state) => endStates.includes(state))
+  return { ...query, states: applicable, ...(order && { order: 'finished' as const }) }
+}
+
+/** Whether a job, as it was read again, still matches the filter by which it was found. */
+export type Matches = (job: JobRecord) => boolean
+
+/** Jobs, and about the bytes of them, that a call changes by itself; more are changed by a bulk operation. */
+const OWN_JOBS = 1_000
+const OWN_BYTES = 2 * READ_BYTES
+
+/**
+ * Visits all jobs that match, page by page, while they are in one of `states`. Processed jobs no longer match, so it
+ * can be repeated. Returns the sum of what `work` returns, which may read jobs again: then they may match no longer. Where there are more than a call changes by itself, and the call
+ * is not in a transaction, nothing is visited, and `beyond` is called instead.
+ */
+export function* eachPage(
+  scope: FilterScope,
+  filter: JobFilter,
+  states: readonly JobState[],
+  work: (page: readonly JobRecord[], matches: Matches) => Steps<number>,
+  beyond?: (query: Query) => Steps<number>,
+): Steps<number> {
+  const { session } = scope
+  const query = queryIn(scope, filter, states)
+  if (query === undefined) return 0
+  const matches: Matches = (job) => matchesFiltered(job, query)
   let count = 0
-  for (const page of pages(session, { ...query, states: applicable })) count += yield* work(yield* page)
+  const peeks = beyond !== undefined && !session.within
+  const first: (readonly JobRecord[])[] = []
+  let [found, bytes] = [0, 0]
+  for (const page of pages(session, query)) {
+    const jobs = yield* page
+    if (!peeks) count += yield* work(jobs, matches)
+    else if (jobs.length > 0) {
+      // A page of a filter may be short, or empty, while there are more.
+      found += jobs.length
+      for (const job of jobs) bytes += bytesOfRecord(job)
+      if (found > OWN_JOBS || (first.length > 0 && bytes > OWN_BYTES)) return yield* beyond(query)
+      first.push(jobs)
+    }
+  }
+  for (const jobs of first) count += yield* work(jobs, matches)
   return count
 }
 

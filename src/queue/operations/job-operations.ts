@@ -17,6 +17,11 @@ import { changeJob, denied, jobNotFound, readJob } from './decide.js'
 import type { Decided } from './decide.js'
 import type { JobDefinitions } from '../define.js'
 import { EventSubscription } from '../events/subscription.js'
+import { readGraph } from '../graph.js'
+import type { JobGraph } from '../graph.js'
+import { readAttempts, readSteps, readTimeline } from './times.js'
+import type { HistoryOptions } from './times.js'
+import type { AttemptInfo, JobStep, Timeline } from '../../job/timeline.js'
 import { logPage } from './filter.js'
 import type { LogOptions } from './filter.js'
 import type {
@@ -30,7 +35,7 @@ import type {
 import { observe } from './observe.js'
 import { Payloads } from '../payloads.js'
 import { Rereader } from './reread.js'
-import { sendSignal } from '../signals.js'
+import { sendSignal } from '../send-signal.js'
 import { sessionFor } from '../../store/session.js'
 import type { Session } from '../../store/session.js'
 
@@ -121,6 +126,23 @@ export class JobOperations implements JobActions {
       ? (await this.session().details(query)).jobs
       : await runSteps(readDetails(this.session(), query))
     return found?.logs ?? []
+  }
+
+  async history(id: string, options?: HistoryOptions): Promise<readonly AttemptInfo[]> {
+    return runSteps(readAttempts(this.session(), id, options))
+  }
+
+  steps(id: string): Promise<readonly JobStep[]> {
+    return runSteps(readSteps(this.session(), id))
+  }
+
+  timeline(id: string): Promise<Timeline> {
+    return runSteps(readTimeline(this.session(), id, () => this.connection.runtime.now()))
+  }
+
+  graph(id: string): Promise<JobGraph> {
+    const now = this.connection.runtime.now()
+    return this.#run(id, (session, job) => readGraph(session, job, now))
   }
 
   signal(id: string, name: string, data: unknown): Promise<boolean> {

@@ -2,7 +2,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord } from '../../job/job.js'
-import { refuseUnknown } from '../../job/names.js'
+import { refuseUnknown } from '../../job/values/names.js'
 import { refuseInside } from '../../store/transaction-context.js'
 import type { Connection } from '../../store/connection.js'
 import type { Stop } from '../../store/runtime.js'

@@ -1,30 +1,34 @@
 // queue/operations/operations.ts: cancels, retries, promotes, removes, updates and redelivers jobs of a queue: one that has
 // been read, or all that match a filter.
-import { MillraceError } from '../../job/errors.js'
-import { describeError } from '../../job/failure.js'
-import { isFinished } from '../../job/job.js'
+import { MillraceError } from '../../job/errors/errors.js'
+import { describeError } from '../../job/errors/failure.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { cancel, fail, isDenied, promote, remove, retry, statesFor, update } from '../../job/lifecycle.js'
 import type { Decision, Edit } from '../../job/lifecycle.js'
-import { checkName, refuseUnknown } from '../../job/names.js'
-import { flag, mustBe } from '../../job/options.js'
+import { checkName, refuseUnknown } from '../../job/values/names.js'
+import { flag, mustBe } from '../../job/values/options.js'
 import { SIGNAL } from '../../job/signals.js'
 import { redeliver } from '../../job/webhooks.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import { portions, READ_SIZE, readDetails } from '../../store/read-pages.js'
+import { portions, READ_SIZE } from '../../store/read-pages.js'
+import type { Connection } from '../../store/connection.js'
 import type { Runtime } from '../../store/runtime.js'
+import type { Query } from '../../store/store.js'
 import type { Session } from '../../store/session.js'
-import { parseOptions, parseWhen } from '../add-options.js'
 import { refuseChainEnd, withoutChainEnds } from '../flows/chain-ends.js'
 import type { UpdateOptions } from '../job.js'
 import type { Payloads } from '../payloads.js'
 import { webhookId } from '../settings/webhook.js'
-import { cancelChildren, hasDependents, removeDependents } from './cascade.js'
+import { operateHere } from './bulk/start.js'
+import { parseEdits } from './bulk/options.js'
+import type { BulkSpec } from './bulk/spec.js'
+import { cancelChildren, hasDependents, openDependents, removeDependents } from './cascade.js'
 import { changeJob, changeJobs, readJob } from './decide.js'
 import type { Decided } from './decide.js'
+import { otherVersion, parseUpdate } from './edits.js'
 import { eachPage } from './filter.js'
-import type { JobFilter } from './filter.js'
+import type { JobFilter, Matches } from './filter.js'
 
 /** The queue of a call, its session, and what its operations need besides. */
 export interface QueueScope {
@@ -32,6 +36,7 @@ export interface QueueScope {
   readonly session: Session
   readonly payloads: Payloads
   readonly runtime: Runtime
+  readonly connection: Connection
 }
 
 /** Operations that depend on the job's record alone. */
@@ -54,22 +59,47 @@ export function* applyToJobs(
   what: keyof typeof plainOperations,
   which: string | JobFilter,
 ): Steps<boolean | number> {
-  const { queue, session } = scope
+  const { session } = scope
   const decide: (job: JobRecord) => Decision = plainOperations[what]
   if (typeof which === 'string') return (yield* changeJob(session, yield* ownJob(scope, which), decide)).done
-  return yield* eachPage(session, queue, which, statesFor[what], (page) => changeJobs(session, page, decide))
+  const beyond = byOperation(scope, which, { do: what })
+  return yield* eachPage(
+    scope,
+    which,
+    statesFor[what],
+    (page, matches) => changeJobs(session, page, decide, matches),
+    beyond,
+  )
+}
+
+/** Changes the jobs of a query by a bulk operation, where there are too many for one call. */
+function byOperation(
+  scope: QueueScope,
+  where: JobFilter,
+  how: Pick<BulkSpec, 'do' | 'spread' | 'reason' | 'edits'> & { readonly cascade?: boolean },
+): (query: Query) => Steps<number> {
+  const { cascade, ...rest } = how
+  return (query) => operateHere(scope, { ...rest, where, query, ...(cascade === true && { cascade }) })
 }
 
 /** Cancels a job, or all that match. */
 export function* cancelJobs(scope: QueueScope, which: string | JobFilter, how: Cancellation): Steps<boolean | number> {
-  const { queue, session } = scope
+  const { session } = scope
   if (typeof which === 'string') return (yield* cancelJob(session, yield* ownJob(scope, which), how)).done
-  return yield* eachPage(session, queue, which, statesFor.cancel, function* (page) {
-    if (!how.cascade) return yield* changeJobs(session, page, (job) => cancel(job, how.reason))
+  const { cascade, reason } = how
+  const decide = (job: JobRecord): Decision => cancel(job, reason)
+  const work = function* (page: readonly JobRecord[], matches: Matches): Steps<number> {
+    if (!cascade) return yield* changeJobs(session, page, decide, matches)
     let done = 0
-    for (const job of page) if ((yield* cancelJob(session, job, how)).done) done++
+    for (const job of page) {
+      if ((yield* changeJobs(session, [job], decide, matches)) === 0) continue // it has ended, or matches no longer
+      yield* cancelChildren(session, job.id, reason)
+      done++
+    }
     return done
-  })
+  }
+  const beyond = byOperation(scope, which, { do: 'cancel', cascade, ...(reason !== undefined && { reason }) })
+  return yield* eachPage(scope, which, statesFor.cancel, work, beyond)
 }
 
 /** Removes a job, or all that match. */
@@ -79,11 +109,12 @@ export function* removeJobs(scope: QueueScope, which: string | JobFilter, cascad
     const job = yield* step(session.get(checkName(which, 'job id')))
     return job?.queue === queue && job.kind !== SIGNAL && (yield* removeJob(session, job, cascade))
   }
-  return yield* eachPage(session, queue, which, statesFor.remove, function* (page) {
+  const work = function* (page: readonly JobRecord[], matches: Matches): Steps<number> {
     const ids = page.map(({ id }) => id)
     if (cascade) yield* removeDependents(session, ids)
-    return yield* changeJobs(session, yield* removable(session, page), remove)
-  })
+    return yield* changeJobs(session, yield* removable(session, page), remove, matches)
+  }
+  return yield* eachPage(scope, which, statesFor.remove, work, byOperation(scope, which, { do: 'remove', cascade }))
 }
 
 /** Updates a job, or all that match and have not started. */
@@ -92,16 +123,20 @@ export function* updateJobs(
   which: string | JobFilter,
   changes: UpdateOptions,
 ): Steps<boolean | number> {
-  const { queue, session, payloads } = scope
+  const { session, payloads } = scope
   if (typeof which === 'string') return (yield* updateJob(session, yield* ownJob(scope, which), changes, payloads)).done
   const { data: _data, ...rest } = changes
   yield* parseUpdate(rest, '', payloads) // throws for a bad option even if nothing matches
-  return yield* eachPage(session, queue, which, statesFor.update, function* (page) {
+  const work = function* (page: readonly JobRecord[], matches: Matches): Steps<number> {
     const edits = new Map<string, Edit>()
     for (const name of new Set(page.map((record) => record.name)))
       edits.set(name, yield* parseUpdate(changes, name, payloads))
     const matching = changes.data === undefined ? page : page.filter((record) => payloads.hasSameVersion(record))
-    return yield* changeJobs(session, matching, (job) => update(job, edits.get(job.name)!))
+    return yield* changeJobs(session, matching, (job) => update(job, edits.get(job.name)!), matches)
+  }
+  return yield* eachPage(scope, which, statesFor.update, work, function* (query) {
+    const edits = yield* parseEdits(scope, changes, query, 'queue.update')
+    return yield* byOperation(scope, which, { do: 'update', edits })(query)
   })
 }
 
@@ -141,25 +176,6 @@ function* removable(session: Session, jobs: readonly JobRecord[]): Steps<readonl
   return yield* withoutChainEnds(session, candidates)
 }
 
-/** The jobs that wait for each unfinished job, without those of `except`. */
-function* openDependents(
-  session: Session,
-  jobs: readonly JobRecord[],
-  except: ReadonlySet<string> = new Set(),
-): Steps<ReadonlyMap<string, readonly string[]>> {
-  const unfinished = jobs.filter(({ state }) => !isFinished(state)).map(({ id }) => id)
-  const found = new Map<string, readonly string[]>()
-  for (const { id, dependents } of yield* readDetails(session, { jobs: unfinished, parts: ['dependents'] })) {
-    const open = dependents.filter(({ state, dependent }) => state === 'open' && !except.has(dependent))
-    if (open.length > 0)
-      found.set(
-        id,
-        open.map(({ dependent }) => dependent),
-      )
-  }
-  return found
-}
-
 /** Changes data, priority or time of a job. */
 export function* updateJob(
   session: Session,
@@ -170,28 +186,6 @@ export function* updateJob(
   if (changes.data !== undefined && !payloads.hasSameVersion(job)) throw otherVersion(job)
   const edit = yield* parseUpdate(changes, job.name, payloads)
   return yield* changeJob(session, job, (each) => update(each, edit))
-}
-
-/** Parses `UpdateOptions` into the terms of the lifecycle. */
-function* parseUpdate(changes: UpdateOptions, name: string, payloads: Payloads): Steps<Edit> {
-  refuseUnknown(changes, ['data', 'priority', 'delay', 'runAt'], 'update')
-  const run = parseWhen(changes, 'update') ?? (changes.delay === undefined ? undefined : { in: 0 })
-  const { priority } = parseOptions({ priority: changes.priority }, 'update', '', '', undefined)
-  const text = changes.data === undefined ? undefined : payloads.encode(name, changes.data)
-  const data = text instanceof Promise ? yield* step(text) : text
-  return {
-    ...(data !== undefined && { data }),
-    ...(changes.priority !== undefined && { priority }),
-    ...(run !== undefined && { run }),
-  }
-}
-
-function otherVersion({ id, name, version }: JobRecord): MillraceError {
-  return new MillraceError(
-    'OTHER_VERSION',
-    `Job ${id} was added under version ${version} of '${name}', and data made here is of another: its data stays as it is.`,
-    { details: { id, version } },
-  )
 }
 
 /** Queues another delivery for a finished job; returns its `webhook-id`. */
@@ -227,18 +221,23 @@ function checkRetry(options: RetryOptions): Required<RetryOptions> {
  * Restarts all failed and cancelled jobs that match; returns how many. A job with a failed dependency is tried again
  * after the others, because the dependency may be one of them.
  */
-export function* retryJobs({ queue, session }: QueueScope, filter: JobFilter, options: RetryOptions): Steps<number> {
+export function* retryJobs(scope: QueueScope, filter: JobFilter, options: RetryOptions): Steps<number> {
+  const { session } = scope
   const { rate, dryRun } = checkRetry(options)
   const delayAt = (position: number): Millis => Math.round((1000 * position) / rate)
   let blocked: Blocked[] = []
   let position = 0
-  let done = yield* eachPage(session, queue, filter, statesFor.retry, function* (page) {
+  let stillMatches: Matches = () => true
+  const work = function* (page: readonly JobRecord[], matches: Matches): Steps<number> {
+    stillMatches = matches
     if (dryRun) return page.filter((job) => !isDenied(retry(job))).length
     // Positions are assigned up front, so that a job that is decided again, because it was moved, keeps its position.
     const positions = new Map<string, number>()
     for (const { id } of page) positions.set(id, position++)
     return yield* retryPage(page, positions, blocked)
-  })
+  }
+  const beyond = byOperation(scope, filter, { do: 'retry', ...(rate !== Infinity && { spread: rate }) })
+  let done = yield* eachPage(scope, filter, statesFor.retry, work, dryRun ? undefined : beyond)
   for (let before = Infinity; blocked.length > 0 && blocked.length < before;) {
     before = blocked.length
     // Newest first: a job that waits for its own children was added before them.
@@ -246,7 +245,7 @@ export function* retryJobs({ queue, session }: QueueScope, filter: JobFilter, op
     blocked = []
     for (const batch of portions(left, READ_SIZE)) {
       const records = yield* step(session.getAll(batch.map(({ id }) => id)))
-      const page = records.filter((record) => record !== undefined)
+      const page = records.filter((record) => record !== undefined && stillMatches(record)) as readonly JobRecord[]
       done += yield* retryPage(page, new Map(batch.map((each) => [each.id, each.position])), blocked)
     }
     blocked.reverse()
@@ -259,7 +258,13 @@ export function* retryJobs({ queue, session }: QueueScope, filter: JobFilter, op
     into: Blocked[],
   ): Steps<number> {
     const ids: string[] = []
-    const count = yield* changeJobs(session, page, (job) => retry(job, delayAt(positions.get(job.id)!)), ids)
+    const count = yield* changeJobs(
+      session,
+      page,
+      (job) => retry(job, delayAt(positions.get(job.id)!)),
+      stillMatches,
+      ids,
+    )
     for (const id of ids) into.push({ id, position: positions.get(id)! })
     return count
   }

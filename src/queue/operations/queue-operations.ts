@@ -5,7 +5,18 @@ import type { Store } from '../../store/store.js'
 import { splitCascade, splitReason } from './cascade.js'
 import type { CancelArgument, CancelOptions, CascadeArgument, CascadeOptions } from './cascade.js'
 import type { InputOf, JobDefinitions, NameOf } from '../define.js'
-import type { JobFilter } from './filter.js'
+import { countMatches, failingJobs } from './errors.js'
+import type { ErrorsOptions, ErrorsPage, MatchCount } from './errors.js'
+import type { JobFilter, PageOptions } from './filter.js'
+import { flag } from '../../job/values/options.js'
+import { Operation, operationOf, operationsOf } from './bulk/operation.js'
+import type { OperationPage } from './bulk/operation.js'
+import { parseRequest } from './bulk/options.js'
+import type { OperationRequest } from './bulk/options.js'
+import { planBulk } from './bulk/plan.js'
+import type { OperationPlan } from './bulk/plan.js'
+import { addBulk } from './bulk/start.js'
+import type { JobOperations } from './job-operations.js'
 import type { UpdateOptions } from '../job.js'
 import {
   applyToJobs,
@@ -21,8 +32,29 @@ import type { QueueScope, RetryOptions } from './operations.js'
 import { splitTransaction } from '../transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from '../transactions.js'
 
-/** The part of a queue that changes existing jobs. */
+/** The part of a queue that counts and changes existing jobs. */
 export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Store> {
+  /**
+   * How many jobs match. Exact, from counters, by state and name; by other fields, the jobs are counted up to 10,000, or
+   * as far as one call looks, and `exact` shows whether that was all.
+   */
+  count(filter: JobFilter<NameOf<Jobs>>, ...options: TransactionArgument<S>): Promise<MatchCount> {
+    return this.run(options[0], 'queue.count', (scope) => countMatches(scope, filter))
+  }
+
+  /**
+   * The failing jobs by the cause of their last error: how many, since when, and one of them. A job that completes, is
+   * retried by hand or is removed counts no more.
+   */
+  errors(options?: WithTransaction<S, ErrorsOptions>): Promise<ErrorsPage> {
+    try {
+      const { tx, rest } = splitTransaction<ErrorsOptions>(options ?? {}, 'queue.errors')
+      return this.run({ tx }, 'queue.errors', (scope) => failingJobs(scope, rest))
+    } catch (error) {
+      return Promise.reject(error)
+    }
+  }
+
   /**
    * Cancels a job; false if it had finished. Aborts the signal of a running handler, with the `reason` if given.
    * `cascade`: cancels its children too.
@@ -127,6 +159,73 @@ export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Sto
       return yield* redeliverJob(scope.session, yield* ownJob(scope, id), scope.runtime)
     })
   }
+
+  /**
+   * What an operation on all jobs that match would do: counts by name and state, ten samples, and what would be refused.
+   * Writes nothing.
+   */
+  plan<Name extends NameOf<Jobs>>(request: WithTransaction<S, OperationRequest<Jobs, Name>>): Promise<OperationPlan> {
+    return this.#request(request, 'queue.plan', (scope, rest) => this.#plan(scope, rest, 'queue.plan'))
+  }
+
+  /** With `dryRun`: the same as `plan`. */
+  operate<Name extends NameOf<Jobs>>(
+    options: WithTransaction<S, OperationRequest<Jobs, Name> & { readonly dryRun: true }>,
+  ): Promise<OperationPlan>
+  /**
+   * Cancels, retries, promotes, removes or updates all jobs that match, as a durable operation: workers of this queue
+   * change them page by page, whatever process dies meanwhile, and its result is kept for 30 days. Resolves when the
+   * operation is durable; `result()` of it waits for its end.
+   */
+  operate<Name extends NameOf<Jobs>>(
+    options: WithTransaction<S, OperationRequest<Jobs, Name> & { readonly dryRun?: false }>,
+  ): Promise<Operation>
+  operate(options: object & InTransaction): Promise<Operation | OperationPlan> {
+    const { actions } = this
+    return this.#request<Operation | OperationPlan>(options, 'queue.operate', (scope, given) => {
+      const { dryRun, ...rest } = given as { readonly dryRun?: unknown }
+      if (flag(dryRun, 'queue.operate: dryRun')) return this.#plan(scope, rest, 'queue.operate')
+      const start = function* (): Steps<Operation> {
+        return new Operation(
+          actions,
+          scope.queue,
+          yield* addBulk(scope, yield* parseRequest(scope, rest, 'queue.operate')),
+        )
+      }
+      return start()
+    })
+  }
+
+  *#plan(scope: QueueScope, request: object, call: string): Steps<OperationPlan> {
+    return yield* planBulk(scope, yield* parseRequest(scope, request, call))
+  }
+
+  #request<T>(
+    options: object & InTransaction,
+    call: string,
+    work: (scope: QueueScope, rest: object) => Steps<T>,
+  ): Promise<T> {
+    try {
+      const { tx, rest } = splitTransaction(options, call)
+      return this.run({ tx }, call, (scope) => work(scope, rest))
+    } catch (error) {
+      return Promise.reject(error)
+    }
+  }
+
+  /** The operation on many jobs with this id, or undefined. */
+  operation(id: string, ...options: TransactionArgument<S>): Promise<Operation | undefined> {
+    return this.run(options[0], 'queue.operation', (scope) => operationOf(scope, this.actions, id))
+  }
+
+  /** The operations on many jobs of this queue by page, the newest first. They are kept for 30 days after their end. */
+  operations(options?: WithTransaction<S, PageOptions>): Promise<OperationPage> {
+    const given: PageOptions & InTransaction = options ?? {}
+    return this.#request(given, 'queue.operations', (scope, rest) => operationsOf(scope, this.actions, rest))
+  }
+
+  /** @internal What handles of operations call. */
+  protected abstract get actions(): JobOperations
 
   /** @internal The scope of a call, in the transaction it names or is made in; throws if the queue is closed. */
   protected abstract scope(options: InTransaction | undefined, call: string): QueueScope

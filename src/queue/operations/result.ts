@@ -1,10 +1,10 @@
 // queue/operations/result.ts: waits for the end of a job or chain and returns its result.
-import { parseDuration } from '../../job/duration.js'
-import { MillraceError } from '../../job/errors.js'
+import { parseDuration } from '../../job/values/duration.js'
+import { MillraceError } from '../../job/errors/errors.js'
 import type { JobRecord } from '../../job/job.js'
-import { decodeJson } from '../../job/json.js'
+import { decodeJson } from '../../job/values/json.js'
 import { cancelReason } from '../../job/lifecycle.js'
-import { refuseUnknown } from '../../job/names.js'
+import { refuseUnknown } from '../../job/values/names.js'
 import { refuseInside } from '../../store/transaction-context.js'
 import type { Connection } from '../../store/connection.js'
 import type { Stop } from '../../store/runtime.js'
@@ -74,6 +74,10 @@ function conclude(
   if (state === 'completed') return resolve(end.result === undefined ? undefined : decodeJson(end.result))
   const { id } = end
   const which = `Job ${id} ('${end.name}' in queue '${end.queue}')`
+  if (state === 'cancelled' && end.error?.code === 'JOB_EXPIRED') {
+    const message = `${which} was not started in time and has expired; job.retry() runs it all the same.`
+    return reject(new MillraceError('JOB_EXPIRED', message, { details: { id } }))
+  }
   if (state === 'cancelled') {
     const reason = cancelReason(end.error)
     const why = reason === undefined ? '' : ` (${reason})`

@@ -1,24 +1,27 @@
 // queue/settings/schedules.ts: creates, updates, removes and lists the schedules of a queue.
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError } from '../../job/errors/errors.js'
 import { create, OWN_ROW } from '../../job/change.js'
 import type { Change, Insert } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord, Time } from '../../job/job.js'
-import { decodeJson } from '../../job/json.js'
+import { decodeJson } from '../../job/values/json.js'
 import { isDenied, remove, reschedule } from '../../job/lifecycle.js'
-import { MAX_NAME_LENGTH, checkName, refuseUnknown } from '../../job/names.js'
-import { invalid } from '../../job/options.js'
-import { SCHEDULE, readProgress, readSpec, runId, scheduleId, writeSpec } from '../../job/schedule.js'
-import { nextTime, parseTimes, timeOptionNames, timesFrom } from '../../job/schedule-times.js'
-import type { ScheduleTimes, Timing } from '../../job/schedule-times.js'
+import { MAX_NAME_LENGTH, checkName, refuseUnknown } from '../../job/values/names.js'
+import { invalid, whole } from '../../job/values/options.js'
+import { SCHEDULE, readProgress, readSpec, runId, scheduleId, writeSpec } from '../../job/schedules/schedule.js'
+import type { ScheduleSpec } from '../../job/schedules/schedule.js'
+import { nextTime, parseTimes, timeOptionNames, timesFrom } from '../../job/schedules/schedule-times.js'
+import type { ScheduleTimes, Timing } from '../../job/schedules/schedule-times.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import { pages } from '../../store/read-pages.js'
 import type { Refused } from '../../store/store.js'
 import type { InputOf, JobDefinitions, NameOf } from '../define.js'
+import { LISTED_RUNS, lastRuns } from './schedule-runs.js'
+import type { ScheduleRun } from './schedule-runs.js'
 import { changeJobs, decideAndCommit, MAX_RACES } from '../operations/decide.js'
 import { requestedPage, pageQuery } from '../operations/filter.js'
-import type { PageOptions } from '../operations/filter.js'
+import type { PageOptions, PageWish } from '../operations/filter.js'
 import type { QueueScope } from '../operations/operations.js'
 import type { AddOptions } from '../add-options.js'
 import type { Runtime } from '../../store/runtime.js'
@@ -55,8 +58,12 @@ export interface Schedule<Name extends string = string, Data = unknown> {
   readonly data: Data
   /** When it runs, with all defaults. */
   readonly times: Timing
-  /** `ended` when its limit or its end is reached; it can be scheduled again. */
-  readonly state: 'scheduled' | 'ended'
+  /** `paused`: it makes no runs. `ended`: its limit or its end is reached; it can be scheduled again. */
+  readonly state: 'scheduled' | 'paused' | 'ended'
+  /** When it was paused; undefined: it is not. */
+  readonly pausedAt: Time | undefined
+  /** The owner of the set that it belongs to (`queue.syncSchedules`); undefined: none. */
+  readonly owner: string | undefined
   /** The number of runs it has created. */
   readonly count: number
   /** The last run it created: the id of that job, and its scheduled time. */
@@ -67,6 +74,14 @@ export interface Schedule<Name extends string = string, Data = unknown> {
   readonly next: readonly Time[]
   /** When it was first scheduled, by the store's clock. */
   readonly createdAt: Time
+  /** Its last runs, the newest first; only where `queue.schedules` was asked for `runs`. */
+  readonly runs?: readonly ScheduleRun[]
+}
+
+/** Selects a page of schedules, and what is listed of each. */
+export type SchedulePageOptions = PageWish & {
+  /** Also lists the last runs of each schedule: so many, up to 10. Each schedule costs one read more. Default: none. */
+  readonly runs?: number
 }
 
 /** A page of schedules; no `cursor` on the last. */
@@ -78,7 +93,7 @@ export interface SchedulePage<Name extends string = string> {
 }
 
 /** Checks a job as `add` does. */
-type Prepare = (
+export type Prepare = (
   name: string,
   data: unknown,
   options: AddOptions,
@@ -114,8 +129,8 @@ export function prepareSchedule(
   key: string,
   options: ScheduleOptions<JobDefinitions>,
   now: Time,
+  { where = 'queue.schedule', owner }: { readonly where?: string; readonly owner?: string } = {},
 ): PreparedSchedule | Promise<PreparedSchedule> {
-  const where = 'queue.schedule'
   refuseUnknown(options, [...timeOptionNames, 'name', 'data', 'options'], where)
   const {
     name,
@@ -127,7 +142,13 @@ export function prepareSchedule(
     readonly data?: unknown
     readonly options?: AddOptions
   }
-  return prepareRuns(prepare, { key, name, data, options: run }, times, where, now)
+  return prepareRuns(
+    prepare,
+    { key, name, data, options: run, ...(owner !== undefined && { owner }) },
+    times,
+    where,
+    now,
+  )
 }
 
 interface Runs {
@@ -135,11 +156,12 @@ interface Runs {
   readonly name: string
   readonly data: unknown
   readonly options: AddOptions
+  readonly owner?: string
 }
 
 function prepareRuns(
   prepare: Prepare,
-  { key, name, data, options }: Runs,
+  { key, name, data, options, owner }: Runs,
   times: ScheduleTimes,
   where: string,
   now: Time,
@@ -154,13 +176,17 @@ function prepareRuns(
   const timing = parseTimes(times, where)
   const run = prepare(name, data, options)
   return run instanceof Promise
-    ? run.then((each) => scheduleInsert(each.insert, key, timing, now))
-    : scheduleInsert(run.insert, key, timing, now)
+    ? run.then((each) => scheduleInsert(each.insert, { key, timing, ...(owner !== undefined && { owner }) }, now))
+    : scheduleInsert(run.insert, { key, timing, ...(owner !== undefined && { owner }) }, now)
 }
 
 /** The insert of a schedule, made from the insert of one run. */
-function scheduleInsert({ job }: Insert, key: string, timing: Timing, now: Time): PreparedSchedule {
-  const { queue } = job
+function scheduleInsert({ job }: Insert, spec: Omit<ScheduleSpec, 'run'>, now: Time): PreparedSchedule {
+  const { key, timing } = spec
+  const { queue, expires } = job
+  if (expires !== undefined && 'at' in expires) {
+    throw invalid(`The schedule '${key}': expires must be a duration, which counts from each run's time, not a date.`)
+  }
   const longest = runId(queue, key, now).length
   if (longest > MAX_NAME_LENGTH) {
     const message = `The schedule key '${key}' and the name of queue '${queue}' make ids of ${longest} characters, and ${MAX_NAME_LENGTH} is the most. Shorten the key.`
@@ -189,13 +215,24 @@ function scheduleInsert({ job }: Insert, key: string, timing: Timing, now: Time)
     kind: SCHEDULE,
     queue,
     name: SCHEDULE,
-    data: writeSpec({ key, timing, run }),
+    data: writeSpec({ ...spec, run }),
     run: { at: first ?? now },
     // A schedule without a next time must not be inserted, but may already exist: an edge to a missing job has the
     // insert refused.
     edges: first === undefined ? [{ on: NO_JOB, policy: 'fail' }] : [],
   })
   return { insert, mode: 'schedule' }
+}
+
+/** Whether the insert of a schedule is refused for having no time left. */
+export function hasNoTime({ edges }: Insert): boolean {
+  return edges.length > 0
+}
+
+/** The error for a schedule whose end is over. */
+export function noTimeLeft(key: string, queue: string): MillraceError {
+  const message = `The schedule '${key}' of queue '${queue}' has no time left to run at: its end is over.`
+  return new MillraceError('INVALID_SCHEDULE', message, { details: { field: 'end', key } })
 }
 
 /** No job has this id. */
@@ -211,8 +248,7 @@ export function* updateExistingSchedule(
   const { id, queue } = insert.job
   const { key } = readSpec(insert.job as unknown as JobRecord)
   if (verdict.why === 'missing') {
-    const message = `The schedule '${key}' of queue '${queue}' has no time left to run at: its end is over.`
-    throw new MillraceError('INVALID_SCHEDULE', message, { details: { field: 'end', key } })
+    throw noTimeLeft(key, queue)
   }
   let job = verdict.why === 'duplicate' ? verdict.job : undefined
   if (verdict.why !== 'duplicate' || (job !== undefined && (job.kind !== SCHEDULE || job.queue !== queue))) {
@@ -221,9 +257,8 @@ export function* updateExistingSchedule(
   }
   const decide = (row: JobRecord): readonly Change[] => {
     const decision = reschedule(row, insert.job, runtime.now())
-    if (!isDenied(decision)) return decision
-    const message = `The schedule '${key}' of queue '${queue}' ${decision.denied}.`
-    throw new MillraceError('INVALID_SCHEDULE', message, { details: { field: 'end', key } })
+    if (isDenied(decision)) throw noTimeLeft(key, queue)
+    return decision
   }
   for (let races = 0; races < MAX_RACES; races++) {
     if (job !== undefined) {
@@ -261,12 +296,21 @@ export function* dropSchedule({ queue, session }: QueueScope, key: string): Step
 /** The schedules of a queue, in the order in which they were created: one page if requested, or all. */
 export function* schedulesOf(
   { queue, session }: QueueScope,
-  options: PageOptions,
+  options: PageOptions & Pick<SchedulePageOptions, 'runs'>,
 ): Steps<SchedulePage | SchedulePage['schedules']> {
-  const page = requestedPage(options, 'queue.schedules')
-  if (page === undefined) return yield* allSchedules(queue, session)
+  const { runs, ...wish } = options
+  if (runs !== undefined) whole(runs, 'queue.schedules: runs', 1, LISTED_RUNS)
+  const page = requestedPage(wish, 'queue.schedules')
+  if (page === undefined) {
+    if (runs === undefined) return yield* allSchedules(queue, session)
+    throw invalid(`queue.schedules: runs are listed by page: { limit: 100, runs: ${runs} }.`)
+  }
   const { items, cursor } = yield* step(session.find({ queue, kind: SCHEDULE, ...pageQuery(page, 'queue.schedules') }))
-  const schedules = items.map(toSchedule)
+  const schedules: Schedule[] = []
+  for (const row of items) {
+    const schedule = toSchedule(row)
+    schedules.push(runs === undefined ? schedule : { ...schedule, runs: yield* lastRuns(session, row.id, runs) })
+  }
   return cursor === undefined ? { schedules } : { schedules, cursor }
 }
 
@@ -276,9 +320,10 @@ function* allSchedules(queue: string, session: Session): Steps<readonly Schedule
   return found
 }
 
-function toSchedule(row: JobRecord): Schedule {
-  const { key, timing, run } = readSpec(row)
-  const { runs, last, skipped } = readProgress(row)
+/** A schedule as callers see it. */
+export function toSchedule(row: JobRecord): Schedule {
+  const { key, timing, run, owner } = readSpec(row)
+  const { runs, last, skipped, paused } = readProgress(row)
   const ended = isFinished(row.state)
   const left = Math.min(SHOWN_TIMES, (timing.limit ?? Infinity) - runs)
   return {
@@ -287,7 +332,9 @@ function toSchedule(row: JobRecord): Schedule {
     name: run.name,
     data: run.data === undefined ? undefined : decodeJson(run.data),
     times: timing,
-    state: ended ? 'ended' : 'scheduled',
+    state: ended ? 'ended' : paused !== undefined ? 'paused' : 'scheduled',
+    pausedAt: paused,
+    owner,
     count: runs,
     last,
     skipped,

@@ -1,6 +1,6 @@
 // stores/memory/dedup.ts: dedup keys, each taken by a job until the job has finished or until its window is over.
 import type { Time } from '../../job/job.js'
-import type { UndoLog } from './undo-log.js'
+import type { UndoLog } from '../undo-log.js'
 import { BTree } from './btree.js'
 
 /** Expired keys that one commit removes, so that they neither pile up nor make a commit slow. */

@@ -1,6 +1,6 @@
 // stores/memory/edges.ts: the edges between dependents and chains, indexed from both ends.
 import type { Edge } from '../../job/job.js'
-import type { UndoLog } from './undo-log.js'
+import type { UndoLog } from '../undo-log.js'
 
 /** An edge as stored: its state changes in place. */
 export type EdgeRow = { -readonly [Key in keyof Edge]: Edge[Key] }

@@ -2,8 +2,9 @@
 import { isClaimable, isLeased } from '../../job/job.js'
 import type { GroupRow, QueueRow, Row } from './row.js'
 import { isBacklog } from '../../job/limits.js'
-import { byClaimOrder, bySeq } from './row.js'
+import { bySeq } from './row.js'
 import { BTree } from './btree.js'
+import { WaitingRows } from './waiting-rows.js'
 
 /**
  * The group of this name, or a new one. A new group is not registered in its queue before a row or a lease is added to
@@ -49,7 +50,7 @@ export function enterGroupIndexes(row: Row): void {
   if (!isClaimable(job.state)) return
   const laneRows = group.waiting.get(lane)
   if (laneRows !== undefined) return laneRows.insert(row)
-  const newRows = new BTree(byClaimOrder)
+  const newRows = new WaitingRows<Row>()
   newRows.insert(row)
   group.waiting.set(lane, newRows)
 }

@@ -1,6 +1,6 @@
 // stores/memory/orphans.ts: leases that were revoked while their handlers ran; they count against limits until they end.
 import type { JobRecord, Time } from '../../job/job.js'
-import type { UndoLog } from './undo-log.js'
+import type { UndoLog } from '../undo-log.js'
 import { countGroupLease } from './groups.js'
 import { countLease, registerName, dropNameIfUnused } from './row.js'
 import type { GroupRow, NameRow, Row } from './row.js'

@@ -1,13 +1,26 @@
 // stores/memory/read.ts: reads details, counts and due jobs from a table.
 import { jobStates } from '../../job/job.js'
 import type { Edge, JobState, LogLine, Time } from '../../job/job.js'
+import type { TakenTokens } from '../../job/limits.js'
 import { REVOKED_LISTED } from '../../store/store.js'
-import type { Cell, Details, DetailsQuery, Due, DueQuery, RevokedLease } from '../../store/store.js'
-import type { QueueTally } from '../../store/tally.js'
-import { cellsOf, detailsOf } from '../details.js'
+import type {
+  Cell,
+  Details,
+  DetailsQuery,
+  Due,
+  DueQuery,
+  FailureCount,
+  FailuresQuery,
+  RevokedLease,
+} from '../../store/store.js'
+import { DUE_READ, HEADS_READ } from '../../store/tally.js'
+import type { QueueHeads, QueueTally } from '../../store/tally.js'
+import { cellsOf, detailsOf, failureCount } from '../details.js'
 import type { DetailsSource } from '../details.js'
+import { headsOf, RATES_READ } from '../heads.js'
 import { merge } from '../merge.js'
 import { headerOf } from '../../job/record.js'
+import { listed } from './row.js'
 import type { NameRow, QueueRow, Row } from './row.js'
 import type { Table } from './table.js'
 
@@ -21,7 +34,19 @@ export function details(table: Table, query: DetailsQuery): Details {
       (prefix, after) => cellsUnder(table, prefix, after),
     ),
     ...(query.revokedFrom !== undefined && { revoked: revokedFrom(table, query.revokedFrom) }),
+    ...(query.failures !== undefined && { failures: failures(table, query.failures) }),
   }
+}
+
+function failures({ find }: Table, { queue, after = '', limit }: FailuresQuery): FailureCount[] {
+  const { fingerprints } = find
+  return fingerprints
+    .texts(queue, after)
+    .slice(0, limit)
+    .map((fingerprint) => {
+      const rows = fingerprints.rows(queue, fingerprint)!
+      return failureCount(fingerprint, { count: rows.size, more: false }, rows.min!.job, rows.max!.job)
+    })
 }
 
 function revokedFrom({ orphans }: Table, workers: readonly string[]): RevokedLease[] {
@@ -40,7 +65,7 @@ function sourceOf(table: Table, id: string): DetailsSource | undefined {
       edges: (after, outcomes) => edgesFrom(table.edges.of(id), after, outcomes ? edgeOf : linkOf),
       dependents: () => Array.from(table.edges.on(row.job.chainId) ?? [], linkOf),
       logs: (after, limit) => linesOf(table.logs.get(id) ?? [], after, limit),
-      steps: (after) => numbered(table.steps.get(id) ?? [], after, ([name, result]) => ({ name, result })),
+      steps: (after) => numbered(table.steps.get(id) ?? [], after, ([, step]) => step),
       related: () => (table.chains.get(row.job.chainId)?.rows.size ?? 0) > 1 || table.children.has(id),
     }
   )
@@ -80,12 +105,47 @@ function cellsUnder({ cells }: Table, prefix: string, after: string): readonly C
   return keys.toSorted((a, b) => (a < b ? -1 : 1)).map((key) => cells.get(key)!)
 }
 
-/** The counts of the queues named, or of all queues; only of queues that have ever held a job. */
-export function tally(table: Table, names: readonly string[] | undefined): readonly QueueTally[] {
+/**
+ * The counts of the queues named, or of all queues; only of queues that have ever held a job. With a time, also the
+ * heads of their indexes.
+ */
+export function tally(table: Table, names: readonly string[] | undefined, now?: Time): readonly QueueTally[] {
   const queues = names === undefined ? table.queues.values() : new Set(names.map((name) => table.queues.get(name)))
   const tallies: QueueTally[] = []
-  for (const queue of queues) if (queue !== undefined && isUsed(queue)) tallies.push(tallyOf(queue))
+  for (const queue of queues) {
+    if (queue === undefined || !isUsed(queue)) continue
+    const counts = tallyOf(queue)
+    tallies.push(now === undefined ? counts : { ...counts, heads: readHeads(queue, now) })
+  }
   return tallies
+}
+
+function readHeads(queue: QueueRow, now: Time): QueueHeads {
+  const waiting = Array.from(queue.ready, ({ rows }) => rows.min!)
+  for (const row of first(listed(queue, 'waiting').ascend(), HEADS_READ)) waiting.push(row)
+  const running = [...first(queue.leased.ascend(), HEADS_READ)].filter(({ job }) => !job.ahead)
+  const due = [...first(queue.timed.ascend(), DUE_READ)].filter(({ job }) => job.dueAt! <= now)
+  return headsOf({
+    now,
+    waiting: waiting.map(({ job }) => [job.name, job.createdAt, job.runAt]),
+    running: running.map(({ job }) => [job.name, job.startedAt!, job.group]),
+    due: due.map(({ job }) => [job.kind, job.state, job.dueAt!]),
+    lease: queue.leased.min?.job.dueAt,
+    rates: [...first(ratesIn(queue), RATES_READ)],
+  })
+}
+
+function* ratesIn({ rates }: QueueRow): Generator<readonly [string, TakenTokens]> {
+  for (const [key, { tokens }] of rates) if (!key.startsWith('g')) yield [key, tokens]
+}
+
+/** At most so many of the first entries. */
+function* first<T>(entries: Iterable<T>, most: number): Generator<T> {
+  let left = most
+  for (const entry of entries) {
+    if (left-- === 0) return
+    yield entry
+  }
 }
 
 function isUsed(queue: QueueRow): boolean {

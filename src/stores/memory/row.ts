@@ -7,6 +7,7 @@ import { boundsOf } from '../../job/limits.js'
 import type { Bounds, TakenTokens } from '../../job/limits.js'
 import type { ChainEnd } from '../../job/apply.js'
 import { BTree } from './btree.js'
+import { WaitingRows } from './waiting-rows.js'
 
 /**
  * A stored job. The table owns its record and overwrites it in place, which saves a copy per change; readers get a
@@ -29,7 +30,7 @@ export interface Lane {
   readonly version: number
   /** For jobs with a group, which are in fair order. */
   readonly shared: boolean
-  readonly rows: BTree<Row>
+  readonly rows: WaitingRows<Row>
 }
 
 /** What a queue stores about one of its names. */
@@ -88,7 +89,7 @@ export interface GroupRow {
   /** Its jobs that are neither finished nor claimed. */
   readonly backlog: BTree<Row>
   /** Its waiting jobs by lane, in claim order. */
-  readonly waiting: Map<Lane, BTree<Row>>
+  readonly waiting: Map<Lane, WaitingRows<Row>>
   /** Leases that count against limits: active jobs and orphans. */
   leases: number
 }
@@ -102,11 +103,6 @@ export interface Chain {
 
 /** Insertion order. */
 export const bySeq = (a: Row, b: Row): number => a.seq - b.seq
-
-/** Claim order. Fair orders may be equal, so that insertion decides. */
-export function byClaimOrder(a: Row, b: Row): number {
-  return a.job.priority - b.job.priority || a.job.ord - b.job.ord || a.seq - b.seq
-}
 
 function byDueAt(a: Row, b: Row): number {
   return a.job.dueAt! - b.job.dueAt! || a.seq - b.seq
@@ -154,7 +150,7 @@ export function createName(queue: QueueRow, name: string): NameRow {
 
 /** Creates a lane without jobs. */
 export function createLane(nameRow: NameRow, version: number, shared: boolean): Lane {
-  return { name: nameRow.name, nameRow, version, shared, rows: new BTree(byClaimOrder) }
+  return { name: nameRow.name, nameRow, version, shared, rows: new WaitingRows() }
 }
 
 /** Creates a chain without jobs. */

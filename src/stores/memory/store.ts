@@ -1,6 +1,6 @@
 // stores/memory/store.ts: the reference store. A commit is a call of the engine, and nothing more.
-import { MillraceError } from '../../job/errors.js'
-import { refuseUnknown } from '../../job/names.js'
+import { MillraceError } from '../../job/errors/errors.js'
+import { refuseUnknown } from '../../job/values/names.js'
 import { systemRuntime } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
 import type { DisposableStore } from '../../store/store.js'
@@ -80,9 +80,9 @@ export function memory(options: MemoryOptions = {}): DisposableStore<never> {
       return details(table, query)
     },
 
-    async tally(queues) {
+    async tally(queues, _tx, { heads = false } = {}) {
       check()
-      return tally(table, queues)
+      return tally(table, queues, heads ? runtime.now() : undefined)
     },
 
     async due(query) {

@@ -1,11 +1,10 @@
 // stores/memory/table.ts: jobs in memory with all their indexes, kept consistent by three functions: add, replace, drop.
 import { isClaimable, isFinished, isLeased, stateIndex } from '../../job/job.js'
-import type { JobRecord, JobState, LogLine } from '../../job/job.js'
-import type { JsonText } from '../../job/json.js'
+import type { JobRecord, JobState, LogLine, StepResult } from '../../job/job.js'
 import type { Cell } from '../../store/store.js'
 import type { Orders } from '../../job/apply.js'
 import { Edges } from './edges.js'
-import { UndoLog } from './undo-log.js'
+import { UndoLog } from '../undo-log.js'
 import { DedupKeys } from './dedup.js'
 import { Orphans } from './orphans.js'
 import { copyOf, overwrite } from '../../job/record.js'
@@ -23,6 +22,7 @@ import {
 } from './row.js'
 import type { Chain, Lane, QueueRow, Row } from './row.js'
 import { BTree } from './btree.js'
+import { FindIndexes, isListed } from './find-indexes.js'
 import { Writers } from './writers.js'
 
 /** All data of a store. */
@@ -38,9 +38,10 @@ export interface Table {
   readonly keys: DedupKeys
   readonly orphans: Orphans
   readonly logs: Map<string, LogLine[]>
-  /** Results of steps, by job id and step name. */
-  readonly steps: Map<string, Map<string, JsonText | undefined>>
+  /** Steps that have ended, by job id and step name. */
+  readonly steps: Map<string, Map<string, StepResult>>
   readonly cells: Map<string, Cell>
+  readonly find: FindIndexes
   readonly writers: Writers
   /** The highest fence of any job at its removal. New jobs start there, whatever their id. */
   highestFence: number
@@ -68,6 +69,7 @@ export function createTable(): Table {
     logs: new Map(),
     steps: new Map(),
     cells: new Map(),
+    find: new FindIndexes(),
     writers: new Writers(),
     highestFence: 0,
     seq: 0,
@@ -135,6 +137,7 @@ export function add(table: Table, row: Row): void {
     if (isClaimable(job.state)) enterLane(row)
   }
   joinGroup(row)
+  if (job.extras?.tags !== undefined || isListed(job)) table.find.add(row)
   dueIndexOf(name.queue, job)?.insert(row)
   if (job.parentId !== undefined) {
     const siblings = table.children.get(job.parentId)
@@ -156,6 +159,7 @@ export function drop(table: Table, row: Row): void {
     leaveState(row, job.state)
   }
   leaveGroup(row)
+  if (job.extras?.tags !== undefined || isListed(job)) table.find.drop(row)
   dueIndexOf(name.queue, job)?.delete(row)
   name.rows--
   dropNameIfUnused(name)
@@ -176,6 +180,7 @@ export function replace(table: Table, row: Row, job: JobRecord): void {
   }
   const from = before.state
   const moves = before.state !== job.state
+  if (isListed(before)) table.find.leave(row)
   const retimed = moves || before.dueAt !== job.dueAt
   if (retimed) dueIndexOf(queue, before)?.delete(row)
   if (job.kind !== 'job') overwrite(before, job)
@@ -184,11 +189,14 @@ export function replace(table: Table, row: Row, job: JobRecord): void {
     if (reordered && isClaimable(from)) leaveLane(row)
     if (moves) leaveState(row, from)
     if (reordered) leaveGroupIndexes(row)
+    const mayRun = before.expiresAt !== job.expiresAt || before.attempt !== job.attempt
     overwrite(before, job)
     if (reordered) enterGroupIndexes(row)
+    else if (mayRun && isClaimable(from)) recheckExpiry(row)
     if (moves) enterState(row, job.state)
     if (reordered && isClaimable(job.state)) enterLane(row)
   }
+  if (isListed(job)) table.find.enter(row)
   if (retimed) dueIndexOf(queue, job)?.insert(row)
   if (row.chain !== undefined && moves) {
     row.chain.unfinished += Number(isFinished(from)) - Number(isFinished(job.state))
@@ -199,6 +207,12 @@ function enterLane(row: Row): void {
   const { rows, nameRow: name } = row.lane
   rows.insert(row)
   if (rows.size === 1) name.queue.ready.add(row.lane)
+}
+
+/** The expiry of a waiting job has changed. */
+function recheckExpiry(row: Row): void {
+  row.lane.rows.recheck(row)
+  row.group?.waiting.get(row.lane)?.recheck(row)
 }
 
 function leaveLane(row: Row): void {

@@ -1,6 +1,7 @@
 // stores/memory/watchers.ts: publishes notices after a commit, never inside one, and never to a listener that was stopped.
 import type { Time } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
+import { microtask } from '../../store/runtime.js'
 import type { Notice, WatchOptions } from '../../store/store.js'
 import { resumeAfter } from '../event-pages.js'
 import { NO_EVENTS, RECORD_FOR } from '../listeners.js'
@@ -66,12 +67,12 @@ export class Watchers {
     if (this.#watchers.size === 0) return
     const work = [...notices.work]
     const due = Array.from(notices.due, ([queue, at]) => ({ queue, at }))
-    const { revoked, events } = notices
-    const hasHints = work.length + due.length + revoked.length > 0
+    const { revoked, held, events } = notices
+    const hasHints = notices.hints
     if (!hasHints && events.length === 0) return
-    const hintsOnly: Notice = { work, due, revoked, events: NO_EVENTS, gap: false }
+    const hintsOnly: Notice = { work, due, revoked, ...(held.length > 0 && { held }), events: NO_EVENTS, gap: false }
     const withEvents: Notice = { ...hintsOnly, events }
-    queueMicrotask(() => {
+    microtask(() => {
       for (const watcher of this.#watchers) {
         if (watcher.events && watcher.since <= first) this.#notify(watcher, withEvents)
         else if (hasHints) this.#notify(watcher, hintsOnly)

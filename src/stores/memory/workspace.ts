@@ -8,13 +8,13 @@ import { boundsOf } from '../../job/limits.js'
 import type { Bounds, Rate, TakenTokens } from '../../job/limits.js'
 import { copyOf } from '../../job/record.js'
 import type { Draft } from '../../job/record.js'
-import type { Handlers } from '../../engine/handlers.js'
+import type { Handlers } from '../../engine/handler-index.js'
 import { boundedQueue } from '../../engine/put.js'
-import type { LaneCursor, StoredEdge, Workspace } from '../../engine/workspace.js'
+import type { ClaimWorkspace, LaneCursor, StoredEdge } from '../../engine/workspace.js'
 import { cellKey } from '../../store/settings.js'
 import type { Cell } from '../../store/store.js'
 import type { Lifetime } from '../../store/tally.js'
-import type { BTree } from './btree.js'
+import type { WaitingRows } from './waiting-rows.js'
 import type { EdgeRow } from './edges.js'
 import { advanceTurn, groupIn } from './groups.js'
 import { chainEnd, NO_BOUNDS } from './row.js'
@@ -47,13 +47,20 @@ class EdgeTo implements StoredEdge {
 
 /** Reads the first job of an index again and again: a job that is claimed leaves the index. */
 class Cursor implements LaneCursor {
-  readonly #rows: BTree<Row>
+  readonly #rows: WaitingRows<Row>
+  readonly #now: Time
   #row: Row
 
-  /** `rows` is not empty. */
-  constructor(rows: BTree<Row>) {
+  private constructor(rows: WaitingRows<Row>, now: Time, row: Row) {
     this.#rows = rows
-    this.#row = rows.min!
+    this.#now = now
+    this.#row = row
+  }
+
+  /** A cursor over an index; undefined if none of its jobs can be claimed. */
+  static over(rows: WaitingRows<Row>, now: Time): Cursor | undefined {
+    const first = rows.firstUnexpired(now)
+    return first && new Cursor(rows, now, first)
   }
 
   get priority(): number {
@@ -81,9 +88,9 @@ class Cursor implements LaneCursor {
   }
 
   next(): boolean {
-    const { min } = this.#rows
-    if (min === undefined) return false
-    this.#row = min
+    const first = this.#rows.firstUnexpired(this.#now)
+    if (first === undefined) return false
+    this.#row = first
     return true
   }
 
@@ -101,7 +108,7 @@ const NO_TOKENS: TakenTokens = Object.freeze([])
 const SWEEP_LIMIT = 4
 
 /** The workspace over a table. While the undo log is open, every step adds its inverse. */
-export class MemoryWorkspace implements Workspace {
+export class MemoryWorkspace implements ClaimWorkspace {
   readonly orders: Orders
   readonly #table: Table
   readonly #now: Time
@@ -190,14 +197,14 @@ export class MemoryWorkspace implements Workspace {
     if (logs !== undefined && logs.length > 0) this.#appendLogs(id, logs, attempt)
   }
 
-  #writeStep(id: string, { name, result }: StepResult): void {
+  #writeStep(id: string, { name, result, ran }: StepResult): void {
     const { steps: stepsOf, undoLog } = this.#table
-    const steps = stepsOf.get(id) ?? new Map<string, StepResult['result']>()
-    const [had, was] = [steps.has(name), steps.get(name)]
-    stepsOf.set(id, steps.set(name, result))
+    const steps = stepsOf.get(id) ?? new Map<string, StepResult>()
+    const was = steps.get(name)
+    stepsOf.set(id, steps.set(name, ran === undefined ? { name, result } : { name, result, ran, endedAt: this.#now }))
     if (!undoLog.open) return
     undoLog.add(() => {
-      if (had) steps.set(name, was)
+      if (was !== undefined) steps.set(name, was)
       else steps.delete(name)
     })
   }
@@ -377,12 +384,13 @@ export class MemoryWorkspace implements Workspace {
   }
 
   openLane(lane: Lane, _size: number, groupsLimited: boolean): readonly LaneCursor[] {
-    if (!groupsLimited) return [new Cursor(lane.rows)]
     const cursors: Cursor[] = []
-    for (const { waiting } of lane.nameRow.queue.groups.values()) {
-      const rows = waiting.get(lane)
-      if (rows !== undefined) cursors.push(new Cursor(rows))
+    const open = (rows: WaitingRows<Row> | undefined): void => {
+      const cursor = rows && Cursor.over(rows, this.#now)
+      if (cursor !== undefined) cursors.push(cursor)
     }
+    if (!groupsLimited) open(lane.rows)
+    else for (const { waiting } of lane.nameRow.queue.groups.values()) open(waiting.get(lane))
     return cursors
   }
 

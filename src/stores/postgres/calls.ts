@@ -38,12 +38,17 @@ export const parameterTypes = {
   ],
   claimed: ['bigint'],
   commit: ['jsonb'],
+  complete: ['text', 'bigint', 'text', 'text', 'text', 'text', 'bigint'],
   details: ['jsonb'],
   due: ['jsonb', 'bigint'],
   events: ['bigint', 'int', 'bigint', 'int', 'bigint'],
+  fast_commit: ['jsonb'],
   find: ['jsonb'],
+  find_filtered: ['jsonb'],
+  failures: ['jsonb'],
   get_one: ['jsonb'],
   get_many: ['jsonb', 'bigint'],
+  heads: ['jsonb', 'bigint'],
   lane_names: ['jsonb'],
   lane_ids: ['jsonb', 'boolean'],
   revoked: ['jsonb'],
@@ -52,6 +57,7 @@ export const parameterTypes = {
   tidy: ['bigint', 'int', 'bigint'],
   commits: ['jsonb', 'int', 'bigint'],
   watch: ['text', 'bigint', 'bigint', 'int', 'bigint', 'bigint'],
+  working_set: ['jsonb'],
 } as const satisfies Record<string, readonly string[]>
 
 /** The name of an SQL function of the schema, without the version in which it ends. */

@@ -4,13 +4,17 @@ import type { EdgeState, JobRecord } from '../../job/job.js'
 import type { Batch, Cell, Notice, Receipt, Refused, Verdict, Why } from '../../store/store.js'
 import { movedJob } from '../../job/record.js'
 import { createRecord, givenOrder } from '../../job/apply.js'
+import type { Orders } from '../../job/apply.js'
 import type { SettingsCache } from '../job-settings.js'
 import { LANDED, refusedAt } from '../../engine/verdicts.js'
+import { UNPLACED } from './functions/job-columns.js'
 import { claimedOf, claimsOf, recordOf, splitAnswer } from './rows.js'
 import type { Lane, RecordRow } from './rows.js'
 
 /** The verdict of groups that did more than land. */
 type GroupAnswer =
+  /** What unplaced order numbers are counted from (see functions/job-columns.ts). */
+  | readonly ['b', number]
   /** Groups that inserted one job each: the indexes of the groups, the orders of the jobs, and their first fence. */
   | readonly ['i', readonly number[], readonly number[], number]
   /** All groups inserted one job each: count, first number of each block of orders, 1 for lifo, fence. */
@@ -38,7 +42,9 @@ export interface CommitAnswer {
   readonly asks: readonly (readonly RecordRow[])[]
   /** In a replay: the number of the commit that claimed the jobs. */
   readonly claim?: number | null
-  /** When to claim again, because of a rate. */
+  /** What order numbers are counted from that were decided without a working set. */
+  readonly base?: number
+  /** When to claim again, because of a rate or a hold. */
   readonly later?: number
   /** When the jobs of each ask were claimed, if later than `now`: the claim waited for the lock on a queue's row. */
   readonly begun?: readonly number[]
@@ -49,6 +55,7 @@ export interface CommitAnswer {
   readonly work: Notice['work']
   readonly due: Notice['due']
   readonly revoked: Notice['revoked']
+  readonly held?: Notice['held']
   /** Where jobs were placed in lanes: lane, priority, order. */
   readonly orders: readonly (readonly [number, number, number])[]
 }
@@ -73,6 +80,12 @@ const BLOCK = 1_024
 
 const edgeStates: Readonly<Record<string, EdgeState>> = { o: 'open', e: 'ended', b: 'broken' }
 
+/** An order number, with what it is counted from if it was decided without a working set. */
+export function placedAt(ord: number, base: number | undefined): number {
+  if (base === undefined || (ord < UNPLACED && ord >= -UNPLACED)) return ord
+  return ord > 0 ? ord - UNPLACED + base : ord + UNPLACED - base
+}
+
 /** Makes the receipt of a batch; `current` are the jobs that the answer names without their records. */
 export function receiptOf(
   batch: Batch,
@@ -83,12 +96,15 @@ export function receiptOf(
   const { now } = answer
   const groups: Verdict[] = Array.from(batch.groups, () => LANDED)
   // A batch that is replayed for its claims alone has no groups, while its stored answer has.
+  const base = answer.groups.find((each) => each[0] === 'b')?.[1]
+  const placed = (ord: number): Orders => givenOrder(placedAt(ord, base))
   for (const each of groups.length === 0 ? [] : answer.groups) {
+    if (each[0] === 'b') continue
     if (each[0] === 'i') {
       const [, indexes, ords, fence] = each
       for (const [at, n] of indexes.entries()) {
         const { job } = batch.groups[n]![0] as Insert
-        groups[n] = { ok: true, inserted: [createRecord(job, undefined, givenOrder(ords[at]!), fence, now)] }
+        groups[n] = { ok: true, inserted: [createRecord(job, undefined, placed(ords[at]!), fence, now)] }
       }
     } else if (each[0] === 'I') {
       const [, count, blocks, lifo, fence] = each
@@ -105,7 +121,7 @@ export function receiptOf(
       }
     } else if (each[0] === 'x')
       groups[each[1]] = refusedAt(each[5] ?? 0, refused(each[2], each[3], each[4], context, current))
-    else groups[each[1]] = { ok: true, inserted: insertedOf(batch, each, now, context, current) }
+    else groups[each[1]] = { ok: true, inserted: insertedOf(batch, each, placed, now, context, current) }
   }
   const renewals: Verdict[] = batch.renewals.map(() => LANDED)
   const notRenewed = renewals.length === 0 ? [] : answer.renewals
@@ -132,6 +148,7 @@ export function receiptOf(
 function insertedOf(
   batch: Batch,
   each: Extract<GroupAnswer, readonly ['g' | 'R', ...unknown[]]>,
+  placed: (ord: number) => Orders,
   now: number,
   { settings }: DecodeContext,
   current: ReadonlyMap<string, JobRecord> | undefined,
@@ -141,7 +158,7 @@ function insertedOf(
     return each[2].map(([ord, fence, edges], at) => {
       const { job, edges: wanted } = inserts[at]!
       const states = wanted.length === 0 ? undefined : Array.from(edges, (letter) => edgeStates[letter]!)
-      return createRecord(job, states, givenOrder(ord), fence, now)
+      return createRecord(job, states, placed(ord), fence, now)
     })
   }
   return each[2].flatMap((row) => {
@@ -172,6 +189,7 @@ function refused(
 function idsToRead({ groups, renewals }: CommitAnswer): readonly string[] {
   const ids = new Set<string>()
   for (const each of groups) {
+    if (each[0] === 'b') continue
     if (each[0] === 'x' && each[4] === 1) ids.add(each[3])
     else if (each[0] === 'x' && typeof each[4] === 'string') ids.add(each[4])
     if (each[0] === 'R') for (const row of each[2]) if (typeof row === 'string') ids.add(row)
@@ -180,8 +198,25 @@ function idsToRead({ groups, renewals }: CommitAnswer): readonly string[] {
   return [...ids]
 }
 
+/** The verdicts on groups, with the records that were not loaded whole: they are read now, and left out if they are gone. */
+export async function withRecords(
+  verdicts: readonly Verdict[],
+  unread: ReadonlySet<JobRecord>,
+  get: (ids: readonly string[]) => Promise<readonly (JobRecord | undefined)[]>,
+): Promise<readonly Verdict[]> {
+  if (unread.size === 0) return verdicts
+  const ids = [...new Set([...unread].map(({ id }) => id))]
+  const current = new Map((await get(ids)).map((job, at) => [ids[at]!, job]))
+  return verdicts.map((verdict) => {
+    if (verdict.ok || verdict.why === 'fence' || verdict.job === undefined || !unread.has(verdict.job)) return verdict
+    const { job, ...rest } = verdict
+    const found = current.get(job.id)
+    return found === undefined ? rest : { ...rest, job: found }
+  })
+}
+
 /** Reads the jobs that an answer names without their records. */
-export async function currentJobs(
+async function currentJobs(
   answer: CommitAnswer,
   get: (ids: readonly string[]) => Promise<readonly (JobRecord | undefined)[]>,
 ): Promise<ReadonlyMap<string, JobRecord>> {
@@ -192,7 +227,7 @@ export async function currentJobs(
 }
 
 /** The payload of a notification. */
-type Notification = Pick<CommitAnswer, 'events' | 'work' | 'due' | 'revoked' | 'orders'> & {
+type Notification = Pick<CommitAnswer, 'events' | 'work' | 'due' | 'revoked' | 'held' | 'orders'> & {
   /** The process that committed; empty for a user transaction. */
   readonly from: string
   /** The notice did not fit into a notification. */

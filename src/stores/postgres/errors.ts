@@ -1,6 +1,6 @@
 // stores/postgres/errors.ts: classifies the server's errors and converts them to errors of the catalogue.
-import { MillraceError, isMillraceError } from '../../job/errors.js'
-import { describeError } from '../../job/failure.js'
+import { MillraceError, isMillraceError } from '../../job/errors/errors.js'
+import { describeError } from '../../job/errors/failure.js'
 import type { Batch, Group } from '../../store/store.js'
 import { bytesOf } from '../../store/batch-size.js'
 import { wrongLevel } from './drivers/isolation.js'

@@ -1,14 +1,18 @@
-// stores/postgres/fast-paths.ts: fast paths for batches that only add similar jobs, or only make one claim.
+// stores/postgres/fast-paths.ts: sends batches that only add similar jobs, only complete jobs, or only make one claim, in
+// one call. The engine applies everything else.
 import type { Ask, Batch } from '../../store/store.js'
 import type { FunctionName } from './calls.js'
 import type { Value } from './drivers/driver.js'
 import { encoded, sqlStateOf } from './errors.js'
-import type { Body } from './encode.js'
-import { UNIT } from './rows.js'
+import { addCallFor } from './fast-add.js'
+import { claimValues } from './fast-claim.js'
+import { completionsIn } from './fast-complete.js'
+import type { LaneFinder } from './lanes.js'
+import type { IsOwnId } from './own-ids.js'
 
 /** A call that does everything in a batch. */
 interface FastCall {
-  readonly name: Extract<FunctionName, 'add_one' | 'add_shared' | 'add_many' | 'claim'>
+  readonly name: Extract<FunctionName, 'add_one' | 'add_shared' | 'add_many' | 'complete' | 'claim'>
   readonly values: readonly Value[]
 }
 
@@ -20,23 +24,35 @@ export class FastPaths {
   readonly #origin: string
   readonly #cursorsFor: (ask: Ask) => object | undefined
   /** How many batches are still to skip each fast path. */
-  readonly #skips: Record<FastCall['name'], number> = { add_one: 0, add_shared: 0, add_many: 0, claim: 0 }
+  readonly #skips: Record<FastCall['name'], number> = { add_one: 0, add_shared: 0, add_many: 0, complete: 0, claim: 0 }
   /**
    * Writers whose last batch got no answer. On a fast path a claim that finds nothing does not record the batch's number, so
    * that the late original of that batch could still be applied after it. These writers use `commit`: it always does.
    */
   readonly #unanswered = new Set<string>()
+  /** How many batches are still not to be predicted. */
+  #wrongPredictions = 0
 
   constructor(origin: string, cursorsFor: (ask: Ask) => object | undefined) {
     this.#origin = origin
     this.#cursorsFor = cursorsFor
   }
 
-  /** Sends a batch by a fast path, and returns its answer; `null` if no fast path can handle it. */
-  async send(batch: Batch, body: Body, call: (fastCall: FastCall) => Promise<string | null>): Promise<string | null> {
+  /**
+   * Sends a batch by a fast path, and returns its answer; `null` if the engine has to apply it over its working set,
+   * `undefined` if that may be predicted.
+   */
+  async send(
+    batch: Batch,
+    context: { readonly lanes: LaneFinder; readonly isOwnId: IsOwnId; readonly now: number | null },
+    call: (fastCall: FastCall) => Promise<string | null>,
+  ): Promise<string | null | undefined> {
     const answered = !this.#unanswered.has(batch.writer)
     this.#unanswered.add(batch.writer)
-    for (const fastCall of answered ? encoded(() => this.#callsFor(batch, body)) : []) {
+    if (!answered) return null
+    const fastCalls = encoded(() => this.#callsFor(batch, context))
+    if (fastCalls.length === 0) return this.#predicts(batch) ? undefined : null
+    for (const fastCall of fastCalls) {
       if (this.#skips[fastCall.name] > 0) {
         this.#skips[fastCall.name]--
         continue
@@ -51,7 +67,24 @@ export class FastPaths {
         break
       }
     }
-    return null
+    // The reason may be a lock that was waited for a moment too long: on a busy server, also one of its own.
+    return fastCalls[0]!.name === 'complete' && this.#predicts(batch) ? undefined : null
+  }
+
+  /** Whether to predict the working set of a batch: not soon after a wrong prediction. */
+  #predicts({ groups, renewals }: Batch): boolean {
+    if (groups.length + renewals.length === 0) return false
+    return this.#wrongPredictions === 0 || --this.#wrongPredictions === 0
+  }
+
+  /** Applies a predicted batch; undefined if that is not possible. */
+  async tryPredicted<T>(apply: () => Promise<T | undefined>): Promise<T | undefined> {
+    const applied = await apply().catch((error: unknown) => {
+      if (!isUnsuitable(error)) throw error
+      return undefined
+    })
+    if (applied === undefined) this.#wrongPredictions = SKIP
+    return applied
   }
 
   /** Records that a batch was answered. */
@@ -60,65 +93,33 @@ export class FastPaths {
   }
 
   /** The fast calls that may handle a batch, the fastest first: `add_one` works only while no process watches events. */
-  #callsFor(batch: Batch, body: Body): readonly FastCall[] {
-    const fastCall = this.#add(batch, body) ?? this.#claim(batch, body)
-    if (fastCall === undefined) return []
-    return fastCall.name === 'add_one' ? [fastCall, { ...fastCall, name: 'add_many' }] : [fastCall]
-  }
-
-  #add(batch: Batch, { s: steps, now }: Body): FastCall | undefined {
-    const [step] = steps
-    if (steps.length !== 1 || step?.k !== 'i' || batch.renewals.length + batch.asks.length > 0) return undefined
-    if (step.guard || step.ra || step.ri) return undefined
-    const { q, l, qn, p, lifo, at, s, id, d, g } = step
-    if (g !== undefined) {
-      const [ids, data, groups] = [id.join(UNIT), d.map((each) => each ?? '').join(UNIT), g.join(UNIT)]
-      const values = [batch.writer, batch.seq, this.#origin, q, l, qn, p, at, s, ids, data, groups, now ?? null]
-      return { name: 'add_shared', values }
+  #callsFor(
+    batch: Batch,
+    { lanes, isOwnId, now }: { readonly lanes: LaneFinder; readonly isOwnId: IsOwnId; readonly now: number | null },
+  ): readonly FastCall[] {
+    const { writer, seq, groups, renewals, asks } = batch
+    const whole = (name: FastCall['name'], values: readonly Value[]): FastCall => {
+      return { name, values: [writer, seq, this.#origin, ...values, now] }
     }
-    const [ids, data] = id.length === 1 ? [id[0]!, d[0]!] : [id.join(UNIT), d.map((each) => each ?? '').join(UNIT)]
-    const values = [batch.writer, batch.seq, this.#origin, q, l, qn, p, String(lifo), at, s, ids, data, now ?? null]
-    return { name: id.length === 1 ? 'add_one' : 'add_many', values }
-  }
-
-  #claim({ writer, seq, groups, renewals, asks }: Batch, { now }: Body): FastCall | undefined {
+    if (renewals.length > 0) return []
     const [ask] = asks
-    if (ask === undefined || asks.length > 1 || groups.length + renewals.length > 0) return undefined
-    const { worker, queues, handles, want, ahead } = ask
-    const named = handles.filter(({ name }) => name !== undefined)
-    // Several handlers of one name for different versions, or one for some versions of all names: rare, so `commit` does it.
-    if (handles.some(({ versions }) => versions !== undefined)) {
-      if (new Set(named.map(({ name }) => name)).size < named.length) return undefined
-      if (handles.some(({ name, versions }) => name === undefined && versions !== undefined)) return undefined
+    if (ask !== undefined) {
+      const values = asks.length > 1 || groups.length > 0 ? undefined : claimValues(ask, this.#cursorsFor(ask))
+      return values === undefined ? [] : [whole('claim', values)]
     }
-    const limits = queues.map((queue) => `limit:${queue}`)
-    const names = arrayOf(named.map(({ name }) => name!))
-    const versionsOf = arrayOf(named.map(({ versions }) => (versions === undefined ? '' : `{${versions.join(',')}}`)))
-    const leases = arrayOf(named.map(({ lease }) => String(lease)))
-    const otherLease = handles.find(({ name }) => name === undefined)?.lease ?? null
-    const cursors = this.#cursorsFor(ask)
-    const cursorsText = cursors === undefined ? null : JSON.stringify(cursors)
-    const claim = [
-      arrayOf(queues),
-      arrayOf(limits),
-      names,
-      versionsOf,
-      leases,
-      otherLease,
-      Math.max(0, want),
-      Math.max(0, ahead),
-    ]
-    const values = [writer, seq, this.#origin, worker, ...claim, cursorsText, now ?? null]
-    return { name: 'claim', values }
+    const completions = completionsIn(batch)
+    if (completions !== undefined) return [whole('complete', completions)]
+    const add = addCallFor(batch, lanes, isOwnId)
+    if (add === undefined) return []
+    const fastCall = whole(add.name, add.values)
+    return add.name === 'add_one' ? [fastCall, { ...fastCall, name: 'add_many' }] : [fastCall]
   }
 }
 
-/** Encodes texts as a PostgreSQL array literal. */
-function arrayOf(texts: readonly string[]): string {
-  return `{${texts.map((text) => `"${text.replaceAll(/["\\]/g, '\\$&')}"`).join(',')}}`
-}
-
-/** Whether an error means that the fast path cannot handle the batch and wrote nothing: an id is taken, or a job differs. */
+/**
+ * Whether an error means that the fast path cannot handle the batch and wrote nothing: an id is taken, a job differs, or
+ * another transaction holds a row.
+ */
 function isUnsuitable(error: unknown): boolean {
   const state = sqlStateOf((error as { cause?: unknown }).cause ?? error)
   return state === '23505' || state === 'MR006'

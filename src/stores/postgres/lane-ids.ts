@@ -3,8 +3,8 @@
 import type { Millis } from '../../job/job.js'
 import type { Tx } from '../../store/store.js'
 import { BoundedCache } from '../bounded-cache.js'
-import { isSameLane } from './encode.js'
-import type { LaneFinder, LaneRef, LaneFields } from './encode.js'
+import { isSameLane } from './lanes.js'
+import type { LaneFinder, LaneRef, LaneFields } from './lanes.js'
 import type { Lane } from './rows.js'
 
 /** What identifies a lane; `shared` lanes are for jobs with a group. */
@@ -17,9 +17,21 @@ export interface LaneSource {
   /** The ids of lanes that exist, as a transaction sees them. */
   look(lanes: readonly LaneKey[], tx: Tx): Promise<readonly (readonly [number, number] | null)[]>
   pause(delay: Millis): Promise<void>
-  /** The queue, name and version of lanes, by id. */
-  names(ids: readonly number[]): Promise<readonly (readonly [number, string, string, number])[]>
+  names(ids: readonly number[]): Promise<readonly LaneName[]>
 }
+
+/** A lane by its id: its queue, name and version, the id of its queue, and whether it is for jobs with a group. */
+export type LaneName = readonly [
+  id: number,
+  queue: string,
+  name: string,
+  version: number,
+  queueId: number,
+  shared: boolean,
+]
+
+/** Looks up lanes by their ids. */
+export type FindNames = LaneSource['names']
 
 /** How often to request a lane that another process may be creating; more often in a user transaction: no one retries it. */
 const TRIES = 2
@@ -97,12 +109,16 @@ export class LaneIds {
     return (job) => this.find(job) ?? own.get(keyOf(job))
   }
 
-  /** Looks up the names of lanes that are not cached yet. */
-  async recognise(ids: ReadonlySet<number>): Promise<void> {
+  /** Looks up the names of lanes that are not cached yet; by `names`, as a transaction sees them: it may have created some. */
+  async recognise(ids: ReadonlySet<number>, names?: FindNames): Promise<void> {
     const unknown = [...ids].filter((id) => this.#lanes.get(id) === undefined)
     if (unknown.length === 0) return
     this.#trim()
-    for (const [id, queue, name, version] of await this.#source.names(unknown)) this.#keep({ id, queue, name, version })
+    for (const [id, queue, name, version, queueId, shared] of await (names ?? this.#source.names)(unknown)) {
+      this.#keep({ id, queue, name, version })
+      if (names !== undefined) continue
+      this.#refs.set(keyOf({ queue, name, version, group: shared ? '' : undefined }), { lane: id, queue: queueId })
+    }
   }
 
   /** Clears the cached ids, because some lanes no longer exist. The names by id are kept, since no id is assigned twice. */

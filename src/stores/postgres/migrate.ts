@@ -1,5 +1,5 @@
 // stores/postgres/migrate.ts: creates the schema, or migrates an older one to this version, one process at a time.
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError } from '../../job/errors/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Driver } from './drivers/driver.js'
 import { isMissing, isTransient } from './errors.js'
@@ -64,13 +64,18 @@ export interface SchemaInfo {
   readonly oldest: number
   /** A unique id of this schema. */
   readonly id: string
+  /** The first fence of new jobs, and the server's time, when this was read. */
+  readonly fence: number
+  readonly now: number
 }
 
 async function readInfo(driver: Driver, schema: string): Promise<SchemaInfo | undefined> {
   try {
     const text = await driver.call({
       name: '',
-      text: `select json_build_object('version', version, 'oldest', oldest, 'id', id)::text from ${quoteIdentifier(schema)}.meta`,
+      text: `select json_build_object('version', version, 'oldest', oldest, 'id', id,
+        'fence', (select last_value from ${quoteIdentifier(schema)}.fence), 'now', floor(extract(epoch from clock_timestamp()) * 1000))::text
+        from ${quoteIdentifier(schema)}.meta`,
       values: [],
     })
     return text === null ? undefined : (JSON.parse(text) as SchemaInfo)

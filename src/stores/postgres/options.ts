@@ -1,9 +1,9 @@
 // stores/postgres/options.ts: options of a PostgreSQL store, and their check.
-import { parseDuration } from '../../job/duration.js'
-import type { Duration } from '../../job/duration.js'
-import { MillraceError } from '../../job/errors.js'
+import { parseDuration } from '../../job/values/duration.js'
+import type { Duration } from '../../job/values/duration.js'
+import { MillraceError } from '../../job/errors/errors.js'
 import type { Millis, Time } from '../../job/job.js'
-import { refuseUnknown } from '../../job/names.js'
+import { refuseUnknown } from '../../job/values/names.js'
 import { systemRuntime } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
 import { checkRing, RING_BYTES, RING_EVENTS } from '../event-pages.js'

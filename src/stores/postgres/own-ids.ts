@@ -1,4 +1,8 @@
 // stores/postgres/own-ids.ts: ids that this process has generated, which no other process can be inserting at the same time.
+import type { Batch } from '../../store/store.js'
+
+/** Whether this process generated an id, so that no other process can be inserting it at the same time. */
+export type IsOwnId = (id: string) => boolean
 
 /** Unsent ids to remember at most. At this number all are dropped, and the dropped ids are guarded like a user's. */
 const MAX_IDS = 100_000
@@ -14,6 +18,13 @@ export class OwnIds {
     return id
   }
 
-  /** Whether an id was generated here and is sent for the first time; forgets it. */
-  readonly take = (id: string): boolean => this.#ids.delete(id)
+  /** Returns whether ids of new jobs in a batch were generated here and are sent for the first time; forgets them. */
+  take({ groups }: Pick<Batch, 'groups'>): IsOwnId {
+    const own = new Set<string>()
+    for (const group of groups) {
+      for (const change of group)
+        if (change.kind === 'insert' && this.#ids.delete(change.job.id)) own.add(change.job.id)
+    }
+    return (id) => own.has(id)
+  }
 }

@@ -1,10 +1,14 @@
 // stores/postgres/read.ts: encodes queries for the SQL functions that read, and decodes their answers.
 import { jobStates } from '../../job/job.js'
 import type { Edge, EdgePolicy, EdgeState, JobRecord, JobState } from '../../job/job.js'
+import type { TakenTokens } from '../../job/limits.js'
 import { headerOf } from '../../job/record.js'
 import { READ_BYTES } from '../../store/read-pages.js'
 import type { Details, DetailsQuery, Due, JobDetails, Page, Query } from '../../store/store.js'
 import type { Lifetime, QueueTally } from '../../store/tally.js'
+import { stepOf } from '../details.js'
+import { headsOf } from '../heads.js'
+import type { HeadRows } from '../heads.js'
 import type { SettingsCache } from '../job-settings.js'
 import type { Value } from './drivers/driver.js'
 import { recordOf, seqOf } from './rows.js'
@@ -59,7 +63,7 @@ export interface DetailsAnswer {
     readonly edges: readonly EdgeRow[]
     readonly dependents: readonly EdgeRow[]
     readonly logs: readonly (readonly [at: number, attempt: number, line: string, index: number])[]
-    readonly steps: readonly (readonly [name: string, result: string | null])[]
+    readonly steps: readonly (readonly [name: string, result: string | null, ran: number | null, at: number | null])[]
     readonly related: boolean
     readonly more: JobDetails['more'] & {}
   }[]
@@ -85,7 +89,7 @@ export function detailsOf({ jobs, cells, moreCells }: DetailsAnswer): Details {
       edges: edges.map(edgeOf),
       dependents: dependents.map(edgeOf),
       logs: logs.map(([at, attempt, line, index]) => ({ index, at, attempt, line })),
-      steps: steps.map(([name, result]) => ({ name, result: result ?? undefined })),
+      steps: steps.map((step) => stepOf(...step)),
       related,
       ...(Object.keys(more).length > 0 && { more }),
     })),
@@ -120,6 +124,25 @@ export function talliesOf(answers: readonly TallyAnswer[]): readonly QueueTally[
     for (const [name, n] of orphans) leases[name] = (leases[name] ?? 0) + n
     return used ? [{ queue, names, leases, lifetime }] : []
   })
+}
+
+/** The answer of `heads` for a queue. */
+export interface HeadsAnswer extends Omit<HeadRows, 'rates'> {
+  readonly queue: string
+  readonly rates: readonly (readonly [scope: string, at: readonly number[], n: readonly number[]])[]
+}
+
+/** Adds the heads of queues to their counts. */
+export function withHeads(tallies: readonly QueueTally[], answers: readonly HeadsAnswer[]): readonly QueueTally[] {
+  const found = new Map(answers.map(({ queue, rates, ...rows }) => [queue, { ...rows, rates: rates.map(tokensOf) }]))
+  return tallies.flatMap((tally) => {
+    const rows = found.get(tally.queue)
+    return rows === undefined ? [] : [{ ...tally, heads: headsOf(rows) }]
+  })
+}
+
+function tokensOf([scope, at, n]: HeadsAnswer['rates'][number]): readonly [string, TakenTokens] {
+  return [scope, at.map((time, index) => [time, n[index]!] as const)]
 }
 
 /** The answer of `due`. */

@@ -2,6 +2,8 @@
 import type { AttemptError, Dedup, ErrorInfo, JobKind, JobState } from '../../job/job.js'
 import type { Draft } from '../../job/record.js'
 import type { SettingsCache } from '../job-settings.js'
+import { recordColumns } from './functions/job-columns.js'
+import type { RecordColumn } from './functions/job-columns.js'
 
 /** The queue, name and version that jobs share. The id of a lane never changes. */
 export interface Lane {
@@ -31,58 +33,66 @@ const time = (value: Column | undefined): number | undefined => (value === null 
 const text = (value: Column | undefined): string | undefined => (value === null ? undefined : (value as string))
 const parsed = (value: Column | undefined): unknown => (value === null ? undefined : JSON.parse(value as string))
 
-/** Decodes a row of `record`. */
-export function recordOf(row: RecordRow, settings: SettingsCache): Draft {
-  const id = row[0] as string
-  const { backoff, timeout, keep, extras } = settings.parse(row[27] as string | null)
-  const errors = row[32] as readonly string[] | null
+/** The place of each column in a record. */
+const at = Object.fromEntries(Object.keys(recordColumns).map((name, n) => [name, n])) as Record<RecordColumn, number>
+
+/** The place of the number of broken edges in a row of `working_row`, after all columns. */
+export const BROKEN_EDGES = Object.keys(recordColumns).length
+
+/** Decodes a row of `record`; or one of `working_row`, which names its lane by its id alone. */
+export function recordOf(row: RecordRow, settings: SettingsCache, lane?: Lane): Draft {
+  const id = row[at.id] as string
+  const { backoff, timeout, keep, extras } = settings.parse(row[at.settings] as string | null)
+  const errors = row[at.errors] as readonly string[] | null
   return {
     id,
-    kind: row[5] as JobKind,
-    queue: row[2] as string,
-    name: row[3] as string,
-    version: row[4] as number,
-    data: text(row[26]),
-    state: row[6] as JobState,
-    priority: row[7] as number,
-    ord: row[8] as number,
-    fence: row[9] as number,
-    attempt: row[10] as number,
-    attempts: row[11] === null ? Infinity : (row[11] as number),
+    kind: row[at.kind] as JobKind,
+    queue: lane?.queue ?? (row[at.queue] as string),
+    name: lane?.name ?? (row[at.name] as string),
+    version: lane?.version ?? (row[at.version] as number),
+    data: text(row[at.data]),
+    state: row[at.state] as JobState,
+    priority: row[at.priority] as number,
+    ord: row[at.ord] as number,
+    fence: row[at.fence] as number,
+    attempt: row[at.attempt] as number,
+    attempts: row[at.attempts] === null ? Infinity : (row[at.attempts] as number),
     backoff,
     timeout,
-    worker: text(row[12]),
-    runAt: time(row[13]),
-    leaseUntil: time(row[14]),
-    brokenAt: time(row[15]),
-    staleAt: time(row[16]),
-    stale: row[17] as boolean,
-    deleteAt: time(row[18]),
-    dueAt: time(row[19]),
-    chainId: row[20] === null ? id : (row[20] as string),
-    chainIndex: row[21] as number,
-    parentId: text(row[22]),
-    group: text(row[37]),
-    pending: row[23] as number,
-    stalls: row[24] as number,
-    ahead: row[25] as boolean,
-    dedup: parsed(row[28]) as Dedup | undefined,
+    worker: text(row[at.worker]),
+    runAt: time(row[at.run_at]),
+    expiresAt: time(row[at.expires_at]),
+    leaseUntil: time(row[at.lease_until]),
+    brokenAt: time(row[at.broken_at]),
+    staleAt: time(row[at.stale_at]),
+    stale: row[at.stale] as boolean,
+    deleteAt: time(row[at.delete_at]),
+    dueAt: time(row[at.due_at]),
+    chainId: row[at.chain] === null ? id : (row[at.chain] as string),
+    chainIndex: row[at.chain_index] as number,
+    parentId: text(row[at.parent]),
+    group: text(row[at.grp]),
+    pending: row[at.pending] as number,
+    stalls: row[at.stalls] as number,
+    ahead: row[at.ahead] as boolean,
+    dedup: parsed(row[at.dedup]) as Dedup | undefined,
     keep,
     extras,
-    memo: text(row[38]),
-    progress: text(row[29]),
-    result: text(row[30]),
-    error: parsed(row[31]) as ErrorInfo | undefined,
+    memo: text(row[at.memo]),
+    progress: text(row[at.progress]),
+    result: text(row[at.result]),
+    error: parsed(row[at.error]) as ErrorInfo | undefined,
     errors: errors === null ? NO_ERRORS : errors.map((each) => JSON.parse(each) as AttemptError),
-    createdAt: row[33] as number,
-    startedAt: time(row[34]),
-    finishedAt: time(row[35]),
+    history: text(row[at.history]),
+    createdAt: row[at.created_at] as number,
+    startedAt: time(row[at.started_at]),
+    finishedAt: time(row[at.finished_at]),
   }
 }
 
 /** The sequence number of a record, in the order of insertion. */
 export function seqOf(row: RecordRow): number {
-  return row[36] as number
+  return row[at.seq] as number
 }
 
 /** The head of the answer of `claim`, before the rows of its jobs. */
@@ -158,6 +168,7 @@ export function claimedOf(row: RecordRow, lane: Lane, worker: string, now: numbe
     timeout,
     worker,
     runAt: undefined,
+    expiresAt: undefined,
     leaseUntil,
     brokenAt: undefined,
     staleAt: undefined,
@@ -179,6 +190,7 @@ export function claimedOf(row: RecordRow, lane: Lane, worker: string, now: numbe
     result: undefined,
     error: undefined,
     errors: NO_ERRORS,
+    history: undefined,
     createdAt: row[9] as number,
     startedAt: now,
     finishedAt: undefined,

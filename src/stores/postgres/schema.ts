@@ -108,13 +108,15 @@ create table {S}.job (
   chain       text collate "C",             -- the id of the first job of its chain; null: its own
   parent      text collate "C",
   grp         text collate "C",             -- the group: the tenant or account that the job belongs to
-  settings    text,                         -- backoff, timeout, keep, extras
+  settings    text,                         -- backoff, timeout, keep, extras with tags
   dedup       text,
   progress    text,
   result      text,
   error       text,
   errors      text[],                       -- failed attempts, the last fifty
-  memo        text                          -- state of phases and deliveries
+  memo        text,                         -- state of phases and deliveries
+  expires_at  bigint,                       -- when it is cancelled unless it was started before
+  history     text                          -- attempts that ended without an error, as JSON
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 1, autovacuum_analyze_scale_factor = 0.1);
 -- Waiting jobs in claim order: without a group, by turn, and by group; and a list of each group. The conditions overlap but
@@ -129,6 +131,21 @@ create index job_leased on {S}.job (queue, due_at) where state = 'active';
 create index job_chain on {S}.job (chain, seq) where chain is not null;
 create index job_parent on {S}.job (parent, seq) where parent is not null;
 create index job_schedule on {S}.job (queue, seq) where kind = 'schedule';
+
+-- Jobs whose last attempt failed, by the cause and by the code of their error; and jobs that failed or were cancelled, by the
+-- time of that. Jobs that go well are in none of them.
+create index job_fingerprint on {S}.job (queue, (error::json->>'fingerprint') collate "C", seq) where error is not null and state <> 'completed';
+create index job_code on {S}.job (queue, (error::json->>'code'), seq) where error is not null and state <> 'completed';
+create index job_ended on {S}.job (queue, finished_at, seq) where state in ('failed', 'cancelled');
+
+-- The tags of jobs, which their settings hold as well. A job without tags has no row here.
+create table {S}.tag (
+  queue int not null,
+  tag   text collate "C" not null,
+  seq   bigint not null,
+  job   text collate "C" not null,
+  primary key (queue, tag, seq)
+);
 
 create table {S}.log (
   job     text collate "C" not null,
@@ -145,6 +162,8 @@ create table {S}.step (
   name   text collate "C" not null,
   n      int not null,
   result text,
+  ran    bigint,                            -- how many milliseconds it ran
+  at     bigint,                            -- when it ended
   primary key (job, name)
 );
 

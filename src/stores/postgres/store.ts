@@ -1,9 +1,9 @@
-// stores/postgres/store.ts: the PostgreSQL store. A commit is one call of an SQL function.
-import { MillraceError, isInstance } from '../../job/errors.js'
+// stores/postgres/store.ts: the PostgreSQL store. A commit is one call of an SQL function, or two in one transaction.
+import { MillraceError, isInstance } from '../../job/errors/errors.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { unavailable } from '../../store/commit-errors.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
-import type { Batch, DisposableStore, Notice, Receipt, RevokedLease, Store, Tx } from '../../store/store.js'
+import type { Batch, DisposableStore, Notice, Receipt, Store, Tx } from '../../store/store.js'
 import { PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
 import { KeptReceipts } from '../kept-receipts.js'
 import { PRESENCE_EVERY } from '../listeners.js'
@@ -12,40 +12,32 @@ import { SettingsCache } from '../job-settings.js'
 import { callOf } from './calls.js'
 import type { FunctionName } from './calls.js'
 import { checkTarget, openDriver } from './drivers/open.js'
-import type { Driver, Value } from './drivers/driver.js'
-import {
-  LANE_LOST,
-  encoded,
-  isMissing,
-  isTransient,
-  refuseTooLarge,
-  sqlStateOf,
-  toStoreError,
-  writerBehind,
-} from './errors.js'
-import { pageOf as eventsOf } from './event-rows.js'
-import { EventFeed } from './events.js'
-import type { CommitNotice, FeedSource } from './events.js'
+import type { Call, Driver, Value } from './drivers/driver.js'
+import { encoded, isMissing, toStoreError } from './errors.js'
+import { pageOf as eventsOf } from './events/event-rows.js'
+import { EventFeed } from './events/events.js'
+import type { CommitNotice, FeedSource } from './events/events.js'
+import { Batches } from './batches.js'
 import { ClaimCursors } from './claim-cursors.js'
 import { LaneIds } from './lane-ids.js'
+import type { LaneName } from './lane-ids.js'
 import { channelOf, prepare } from './migrate.js'
 import type { SchemaInfo } from './migrate.js'
 import { checkOptions } from './options.js'
 import type { CheckedOptions, ClientOf, PgPoolLike, PostgresJsLike, PostgresOptions } from './options.js'
 import { answerWithin, NoAnswer } from './drivers/timeout.js'
-import { OwnIds } from './own-ids.js'
-import { lanesUsed, newLanes, encodeGroups, textOf, encodeBody } from './encode.js'
-import type { Body, LaneFinder } from './encode.js'
-import { findText, detailsText, detailsOf, dueOf, pageOf, getCall, talliesOf } from './read.js'
-import type { DetailsAnswer, DueAnswer, PageAnswer, TallyAnswer } from './read.js'
-import { answerOf, currentJobs, notificationOf, receiptOf, replayOf } from './decode.js'
+import type { Applied, EngineSource } from './engine/commit.js'
+import { newLanes } from './lanes.js'
+import { findPage, readDetails } from './queries.js'
+import { dueOf, getCall, talliesOf, withHeads } from './read.js'
+import type { DueAnswer, HeadsAnswer, TallyAnswer } from './read.js'
+import { notificationOf, receiptOf, replayOf, withRecords } from './decode.js'
 import type { CommitAnswer } from './decode.js'
 import { recordOf } from './rows.js'
 import type { RecordRow } from './rows.js'
 import { toTransactionError, Transactions } from './transactions.js'
 import type { PgTransaction, PostgresJsSql, PostgresTransaction } from './transactions.js'
-import { FastPaths } from './fast-paths.js'
-import { ListenConnection } from './listener.js'
+import { ListenConnection } from './events/listener.js'
 
 /** Writers whose receipts are kept as they are. */
 const KEPT = 10
@@ -58,9 +50,6 @@ const TENURE = 1_000
 
 /** How often each process deletes what is no longer needed. */
 const TIDY_EVERY: Millis = 30_000
-
-/** How often a batch is sent at once before a lock timeout, a deadlock or a lost lane is reported. */
-const TRIES = 3
 
 /** The driver and schema of an open store. */
 interface Opened {
@@ -92,6 +81,11 @@ export function postgres(target: unknown, options: PostgresOptions = {}): Dispos
   return new PostgresStore(target, options) as DisposableStore as DisposableStore<never, PostgresTransaction>
 }
 
+/** The arguments of `lane_names`. */
+function namesOf(ids: readonly number[]): readonly Value[] {
+  return [JSON.stringify(ids.map(String))]
+}
+
 class PostgresStore implements DisposableStore {
   readonly name = 'postgres'
   readonly can = { transactions: true, share: 'network', portion: PORTION, parallel: true, tenure: TENURE } as const
@@ -105,8 +99,7 @@ class PostgresStore implements DisposableStore {
   readonly #lanes: LaneIds
   readonly #settings = new SettingsCache()
   readonly #claimCursors = new ClaimCursors()
-  readonly #ownIds = new OwnIds()
-  readonly #fastPaths: FastPaths
+  readonly #batches: Batches
   readonly #transactions: Transactions
   /** For batches that are sent again at once, while the server has the answers to all. */
   readonly #receipts = new KeptReceipts(KEPT)
@@ -124,9 +117,8 @@ class PostgresStore implements DisposableStore {
     this.#target = target
     this.#options = checked
     this.#schema = checked.schema
-    this.runtime = { ...runtime, id: () => this.#ownIds.keep(runtime.id()) }
+    this.runtime = { ...runtime, id: () => this.#batches.keepId(runtime.id()) }
     this.#id = runtime.id()
-    this.#fastPaths = new FastPaths(this.#id, (ask) => this.#claimCursors.of(ask))
     this.#transactions = new Transactions(() => runtime.id())
     this.#waits = new Waits(runtime)
     this.#feed = new EventFeed(this.#feedSource(), this.#waits)
@@ -134,7 +126,14 @@ class PostgresStore implements DisposableStore {
       make: async (lanes) => JSON.parse((await this.#call('lane_ids', [JSON.stringify(lanes), 'false']))!),
       look: async (lanes, tx) => JSON.parse((await this.#call('lane_ids', [JSON.stringify(lanes), null], tx))!),
       pause: (delay) => new Promise((resolve) => void runtime.timer(delay, resolve)),
-      names: (ids) => this.#query('lane_names', [JSON.stringify(ids.map(String))]),
+      names: (ids) => this.#query('lane_names', namesOf(ids)),
+    })
+    this.#batches = new Batches({
+      ...{ origin: this.#id, runtime, lanes: this.#lanes, claimCursors: this.#claimCursors, settings: this.#settings },
+      clock: checked.clock,
+      call: (name, values, tx) => this.#call(name, values, tx),
+      names: (ids, tx) => this.#query('lane_names', namesOf(ids), tx),
+      exchange: (body, decide) => this.#exchange(body, decide),
     })
   }
 
@@ -151,8 +150,9 @@ class PostgresStore implements DisposableStore {
     await this.#lanes.know(newLanes(batch))
     // Before the batch is sent: hints that arrive during the call may be for jobs that its claims did not see.
     for (const { queues } of batch.asks) this.#lanes.useQueues(queues)
-    const answer = await this.#send(batch)
-    const receipt = answer.again === true ? await this.#replayed(batch, answer) : await this.#receipt(batch, answer)
+    const applied = await this.#batches.send(batch)
+    const { answer } = applied
+    const receipt = answer.again === true ? await this.#replayed(batch, answer) : await this.#receipt(batch, applied)
     this.#receipts.keep(receipt)
     return receipt
   }
@@ -167,20 +167,15 @@ class PostgresStore implements DisposableStore {
     return found
   }
 
-  find: Store['find'] = async (query, tx) => {
-    return pageOf(await this.#query<PageAnswer>('find', [findText(query)], tx), this.#settings)
-  }
+  find: Store['find'] = (query, tx) => findPage(query, (name, text) => this.#query(name, [text], tx), this.#settings)
 
-  details: Store['details'] = async ({ revokedFrom, ...query }, tx) => {
-    const found = detailsOf(await this.#query<DetailsAnswer>('details', [detailsText(query)], tx))
-    if (revokedFrom === undefined) return found
-    const workers = JSON.stringify(revokedFrom)
-    return { ...found, revoked: await this.#query<readonly RevokedLease[]>('revoked', [workers], tx) }
-  }
+  details: Store['details'] = (query, tx) => readDetails(query, (name, text) => this.#query(name, [text], tx))
 
-  tally: Store['tally'] = async (queues, tx) => {
+  tally: Store['tally'] = async (queues, tx, { heads = false } = {}) => {
     const names = queues === undefined ? null : JSON.stringify(queues)
-    return talliesOf(await this.#query<readonly TallyAnswer[]>('tally', [names], tx))
+    const tallies = talliesOf(await this.#query<readonly TallyAnswer[]>('tally', [names], tx))
+    if (!heads) return tallies
+    return withHeads(tallies, await this.#query<readonly HeadsAnswer[]>('heads', [names, this.#now()], tx))
   }
 
   due: Store['due'] = async (query) => {
@@ -249,6 +244,7 @@ class PostgresStore implements DisposableStore {
     const driver = await openDriver(this.#target, { patience, connections, timer: this.runtime.timer })
     try {
       const opened = { driver, schemaInfo: await this.#prepare(driver, this.#options.migrate) }
+      this.#batches.seen.opened(opened.schemaInfo)
       if (!this.#closed) this.#opened = opened
       this.#every(TIDY_EVERY, () => this.#tidy())
       return opened
@@ -293,14 +289,18 @@ class PostgresStore implements DisposableStore {
       return await answerWithin(answer, this.#options.patience, this.runtime.timer)
     } catch (error) {
       if (isInstance(error, NoAnswer) && tx !== undefined) throw unavailable(this, error)
-      const missing = isMissing(error)
-      if (missing) await this.#prepare(driver, false) // throws if the schema is missing or of another version
-      if (tx !== undefined) throw toStoreError(toTransactionError(error, this.#schema), this.#schema)
-      if (!missing) throw toStoreError(error, this.#schema)
+      if (tx === undefined) return this.#retryIfMigrated(error, () => driver.call(call))
+      if (isMissing(error)) await this.#prepare(driver, false) // throws if the schema is missing or of another version
+      throw toStoreError(toTransactionError(error, this.#schema), this.#schema)
     }
-    // The schema is complete: another process was migrating it, and the failed call was rolled back. Retry once.
-    return driver.call(call).catch((error: unknown) => {
-      throw toStoreError(error, this.#schema)
+  }
+
+  /** Retries a call once if it failed only because another process was migrating the schema: it was rolled back. */
+  async #retryIfMigrated<T>(error: unknown, retry: () => Promise<T>): Promise<T> {
+    if (!isMissing(error)) throw toStoreError(error, this.#schema)
+    await this.#prepare(this.#opened!.driver, false) // throws if the schema is missing or of another version
+    return retry().catch((again: unknown) => {
+      throw toStoreError(again, this.#schema)
     })
   }
 
@@ -314,59 +314,32 @@ class PostgresStore implements DisposableStore {
     return JSON.parse((await this.#call(name, values, tx))!) as T
   }
 
-  /** Sends a batch; retries it after a lock timeout, a deadlock or a lost lane. */
-  async #send(batch: Batch): Promise<CommitAnswer> {
-    let body = this.#bodyOf(batch)
-    for (let tries = 1; ; tries++) {
-      try {
-        const fast = await this.#fastPaths.send(batch, body, ({ name, values }) => this.#call(name, values))
-        const encode = (): string => encoded(() => textOf(batch, body, this.#id, this.#claimCursors))
-        const text = fast ?? (await this.#call('commit', [encode()]))
-        this.#fastPaths.answered(batch)
-        return answerOf(text!)
-      } catch (error) {
-        const { cause } = error as { cause?: unknown }
-        if (sqlStateOf(cause ?? error) === 'MR004') throw writerBehind(batch, cause ?? error)
-        if (tries >= TRIES) throw error
-        if (sqlStateOf(cause ?? error) === LANE_LOST) {
-          this.#forgetLanes()
-          await this.#lanes.know(newLanes(batch))
-          body = this.#bodyOf(batch)
-        } else if (!isTransient(cause)) throw error
-      }
+  /** Loads the working set of a batch and writes what is decided, in one transaction. */
+  #exchange: EngineSource['exchange'] = async (body, decide) => {
+    const { driver } = this.#opened ?? (await this.#open())
+    this.#check()
+    const made = (name: FunctionName, of: object): Call =>
+      callOf(this.#schema, name, [encoded(() => JSON.stringify(of))])
+    const exchanged = async (): Promise<string> => {
+      const answered = await driver.exchange(made('working_set', body), async (answer, call) => {
+        const decided = await decide(answer!, async (ids) => {
+          return JSON.parse((await call(callOf(this.#schema, 'lane_names', namesOf(ids))))!) as readonly LaneName[]
+        })
+        return decided && made('commit', decided)
+      })
+      return answered!
     }
-  }
-
-  #bodyOf(batch: Pick<Batch, 'groups'>, lanes: LaneFinder = this.#lanes.find): Body {
-    refuseTooLarge(batch.groups)
-    const now = this.#now()
-    return {
-      s: encodeGroups(batch.groups, lanes, this.#ownIds.take),
-      lanes: lanesUsed(batch, lanes),
-      ...(now !== null && { now }),
-    }
-  }
-
-  /** Clears what is cached about lanes, because some no longer exist: a failover has lost the last commits. */
-  #forgetLanes(): void {
-    this.#lanes.forget()
-    this.#claimCursors.drop()
+    return exchanged().catch((error: unknown) => this.#retryIfMigrated(error, exchanged))
   }
 
   /** Commits groups in a user transaction. Their notice arrives as a notification once the transaction is committed. */
   async #commitWithin(batch: Batch, tx: Tx): Promise<Receipt> {
     const { schemaInfo } = this.#opened ?? (await this.#open())
     if (this.#feed.isNew) await this.#feed.known()
-    const lanes = await this.#lanes.within(tx, newLanes(batch))
-    const body = { ...encodeBody(this.#bodyOf(batch, lanes)), tx: true, store: schemaInfo.id, o: '', r: [], a: [] }
-    const text = await this.#call('commit', [encoded(() => JSON.stringify(body))], tx).catch((error: unknown) => {
-      if (sqlStateOf(error) === LANE_LOST) this.#forgetLanes()
-      throw error
-    })
-    return this.#receipt(batch, answerOf(text!), tx)
+    return this.#receipt(batch, await this.#batches.sendWithin(batch, tx, schemaInfo.id), tx)
   }
 
-  async #receipt(batch: Batch, answer: CommitAnswer, tx?: Tx): Promise<Receipt> {
+  async #receipt(batch: Batch, { answer, verdicts, unread }: Applied, tx?: Tx): Promise<Receipt> {
     const lanes = new Set<number>()
     for (const rows of answer.asks) {
       for (const row of rows) if (typeof row[0] === 'number') lanes.add(row[0])
@@ -377,8 +350,11 @@ class PostgresStore implements DisposableStore {
       for (const [at, ask] of batch.asks.entries()) this.#claimCursors.claimed(ask, answer.asks[at]!, answer.gated)
       this.#feed.publish(answer, answer.events)
     }
-    const current = await currentJobs(answer, (ids) => this.get(ids, tx))
-    return receiptOf(batch, answer, { settings: this.#settings, lane: this.#lanes.lane }, current)
+    const receipt = receiptOf(batch, answer, { settings: this.#settings, lane: this.#lanes.lane })
+    this.#batches.leased(receipt)
+    if (verdicts === undefined) return receipt
+    const { groups, renewals } = verdicts
+    return { ...receipt, groups: await withRecords(groups, unread, (ids) => this.get(ids, tx)), renewals }
   }
 
   #replayed(batch: Batch, answer: CommitAnswer): Promise<Receipt> {
@@ -452,10 +428,8 @@ class PostgresStore implements DisposableStore {
     if (notification === undefined || notification.from === this.#id) return // from this process, or not from Millrace
     if (notification.much === true) return this.#look({ missed: true }) // the notice did not fit
     this.#claimCursors.placed(notification.orders)
-    this.#feed.publish(
-      { work: notification.work, due: notification.due, revoked: notification.revoked },
-      notification.events,
-    )
+    const { work, due, revoked, held, events } = notification
+    this.#feed.publish({ work, due, revoked, ...(held !== undefined && { held }) }, events)
   }
 
   /** A watcher has left; after the last one, this process is announced as not watching. */

@@ -1,8 +1,8 @@
 // stores/postgres/transactions.ts: runs calls in user transactions of any supported driver or library.
-import { MillraceError } from '../../job/errors.js'
-import { describeError } from '../../job/failure.js'
-import { prismaIn } from '../../store/sql.js'
-import type { PrismaTransaction, SqlTransaction } from '../../store/sql.js'
+import { MillraceError } from '../../job/errors/errors.js'
+import { describeError } from '../../job/errors/failure.js'
+import { prismaIn } from '../../store/sql-transaction.js'
+import type { PrismaTransaction, SqlTransaction } from '../../store/sql-transaction.js'
 import type { Call } from './drivers/driver.js'
 import { isPool } from './drivers/open.js'
 import { LANE_LOST, isMissing, isolationIn, sqlStateOf } from './errors.js'

@@ -7,6 +7,7 @@ import { boundsOf } from '../../job/limits.js'
 import type { Bounds } from '../../job/limits.js'
 import { SettingsCache } from '../job-settings.js'
 import type { SqlRow } from './file/driver.js'
+import { ExpiredHeads } from './expired-heads.js'
 import { Groups } from './groups.js'
 import { failureOf, newRecordOf, recordOf } from './rows.js'
 import type { Found, Lane } from './rows.js'
@@ -45,6 +46,7 @@ interface Volatile {
   bounds: BoundedCache<string, Bounds>
   peers: readonly Peer[] | undefined
   groups: Groups | undefined
+  expired: ExpiredHeads
   /** Whether there are any at all. Most files have none, and need not be queried every time. */
   openEdges: boolean | undefined
   windows: boolean | undefined
@@ -56,6 +58,7 @@ const emptyVolatile = (): Volatile => ({
   bounds: new BoundedCache(),
   peers: undefined,
   groups: undefined,
+  expired: new ExpiredHeads(),
   openEdges: undefined,
   windows: undefined,
   orphans: undefined,
@@ -138,6 +141,11 @@ export class Cache {
   /** What is known of groups. */
   get groups(): Groups {
     return (this.#volatile.groups ??= new Groups(this.sql))
+  }
+
+  /** How far lanes hold none but expired jobs. */
+  get expired(): ExpiredHeads {
+    return this.#volatile.expired
   }
 
   /** Limits the size of the cache, in groups and rates. Names are limited where they are added: reads add some as well. */

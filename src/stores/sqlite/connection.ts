@@ -1,6 +1,6 @@
 // stores/sqlite/connection.ts: the store's own connection: its transactions, and what it caches between them.
-import { isMillraceError } from '../../job/errors.js'
-import type { MillraceError } from '../../job/errors.js'
+import { isMillraceError } from '../../job/errors/errors.js'
+import type { MillraceError } from '../../job/errors/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime } from '../../store/runtime.js'
 import type { Batch, Receipt } from '../../store/store.js'
@@ -10,7 +10,7 @@ import type { EventPage } from '../event-pages.js'
 import { fileNumber } from './file/library-copies.js'
 import { checkSchema } from './file/migrate.js'
 import type { Database } from './file/driver.js'
-import { busyHere, fileGone, overwritten } from './file/errors.js'
+import { busyHere, fileGone, isBusy, overwritten } from './file/errors.js'
 import type { EventFeed } from './events.js'
 import { fastPaths } from './fast-paths.js'
 import { lister } from './find.js'
@@ -42,6 +42,19 @@ export interface ReadSource {
   readonly cache: Cache
   readonly list: Lister
 }
+
+/** What a batch came to inside its transaction; without notices it had been applied before. */
+interface Applied {
+  readonly receipt: Receipt
+  readonly notices?: Notices
+  readonly wakesOthers?: boolean
+}
+
+/** What became of one of several batches in a transaction. */
+export type Outcome = Applied | { readonly error: unknown }
+
+/** The next batch of a transaction, after what became of the one before it; undefined if there is no further one. */
+export type NextBatch = (before: Outcome | undefined) => Batch | undefined
 
 /** A connection of the store's own. */
 export class Connection implements ReadSource {
@@ -139,29 +152,75 @@ export class Connection implements ReadSource {
     }
   }
 
-  /** Applies a batch, and publishes its notices. */
+  /** Applies a batch in a transaction of its own, and publishes its notices. */
   commit(batch: Batch, feed: EventFeed): Receipt {
-    const { cache } = this
-    let wakesOthers = false
-    let notices: Notices | undefined
-    const receipt = this.transaction(() => {
-      const before = this.#writers.replay(cache, batch)
-      if (before !== undefined) return before
-      const now = this.#runtime.now()
-      const workspace = new SqliteWorkspace(cache, this.#leased, now)
-      notices = new Notices(workspace, now, feed.recording(cache, now))
-      const { highestFence } = workspace
-      const result = applyBatch({ workspace, now, notices, fast: fastPaths(workspace) }, batch)
-      writeReceipt(workspace, batch, result, highestFence)
-      wakesOthers = feed.record(workspace, notices)
-      workspace.writeNumbers()
-      return result
+    const applied = this.transaction(() => this.#apply(batch, feed))
+    this.#committed([applied], feed)
+    return applied.receipt
+  }
+
+  /**
+   * Applies the batches that `next` returns in one transaction, each whole or, if it throws, not at all, and publishes
+   * their notices once all are durable. No two may be of the same writer. If this throws, nothing was applied.
+   */
+  commitTogether(next: NextBatch, feed: EventFeed): readonly Outcome[] {
+    const outcomes: Outcome[] = []
+    this.transaction(() => {
+      for (let batch = next(undefined); batch !== undefined; batch = next(outcomes.at(-1))) {
+        outcomes.push(this.#applyApart(batch, feed))
+      }
     })
-    if (notices === undefined) return receipt
-    this.#writers.keep(receipt)
-    if (wakesOthers && this.path !== undefined) wakeOthers(this.path)
-    feed.publish(notices)
-    return receipt
+    this.#committed(
+      outcomes.filter((outcome) => 'receipt' in outcome),
+      feed,
+    )
+    return outcomes
+  }
+
+  /** Applies a batch inside the open transaction. */
+  #apply(batch: Batch, feed: EventFeed): Applied {
+    const { cache } = this
+    const before = this.#writers.replay(cache, batch)
+    if (before !== undefined) return { receipt: before }
+    const now = this.#runtime.now()
+    const workspace = new SqliteWorkspace(cache, this.#leased, now)
+    const notices = new Notices(workspace, now, feed.recording(cache, now))
+    const { highestFence } = workspace
+    const receipt = applyBatch({ workspace, now, notices, fast: fastPaths(workspace) }, batch)
+    writeReceipt(workspace, batch, receipt, highestFence)
+    const wakesOthers = feed.record(workspace, notices)
+    workspace.writeNumbers()
+    return { receipt, notices, wakesOthers }
+  }
+
+  /** Applies a batch inside the open transaction, which goes on without it if it fails. */
+  #applyApart(batch: Batch, feed: EventFeed): Outcome {
+    const { db, cache } = this
+    const { sql } = cache
+    sql.beginBatch.run()
+    try {
+      const applied = this.#apply(batch, feed)
+      sql.keepBatch.run()
+      return applied
+    } catch (error) {
+      // Some failures end the transaction, and some concern all of it.
+      if (!db.inTransaction || isBusy(error) || isMillraceError(error, 'DATABASE_OVERWRITTEN')) throw error
+      sql.rollbackBatch.run()
+      sql.keepBatch.run()
+      cache.forget()
+      this.#leased.clear()
+      return { error }
+    }
+  }
+
+  /** Keeps the receipts of a transaction that is durable, and publishes its notices. */
+  #committed(batches: readonly Applied[], feed: EventFeed): void {
+    if (this.path !== undefined && batches.some(({ wakesOthers }) => wakesOthers)) wakeOthers(this.path)
+    for (const { receipt, notices } of batches) {
+      if (notices === undefined) continue
+      this.#writers.keep(receipt)
+      feed.publish(notices)
+    }
   }
 
   /** Runs reads on one consistent snapshot. */

@@ -3,6 +3,7 @@ import type { Time } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, Revoked, WatchOptions } from '../../store/store.js'
 import type { StoreEvent } from '../../job/events.js'
+import type { HoldEnd } from '../../job/holds.js'
 import { storedEvent } from '../../job/events.js'
 import type { EventDraft } from '../../job/events.js'
 import { eventBytes, PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
@@ -210,6 +211,7 @@ export class EventFeed {
     const work = new Set<string>()
     const due: Hints['due'][number][] = []
     const revoked: Revoked[] = []
+    const held: HoldEnd[] = []
     const notices = cache.sql.noticesAfter.all(this.#notice, NOTICES_READ) as [number, string, string][]
     const missed = notices.length > 0 && notices[0]![0] > this.#notice + 1 // it read too slowly
     for (const [number, origin, body] of notices) {
@@ -219,12 +221,13 @@ export class EventFeed {
       for (const queue of hints.work) work.add(queue)
       due.push(...hints.due)
       revoked.push(...hints.revoked)
+      if (hints.held !== undefined) held.push(...hints.held)
     }
     const page = this.#position === undefined ? undefined : this.page(cache, this.#position)
     if (page !== undefined) this.#position = page.last
     if (page?.more === true || notices.length === NOTICES_READ) this.#reads?.readSoon()
     const { events = NO_EVENTS, gap = false } = page ?? {}
-    const hints: Hints = { work: [...work], due, revoked, ...(missed && { missed }) }
+    const hints: Hints = { work: [...work], due, revoked, ...(held.length > 0 && { held }), ...(missed && { missed }) }
     const found = anyHints(hints) || events.length > 0 || gap
     if (found) this.#listeners.tell(hints, events, gap)
     return found
@@ -250,5 +253,6 @@ function hintsOf(notices: Notices): Hints {
     work: [...notices.work],
     due: Array.from(notices.due, ([queue, at]) => ({ queue, at })),
     revoked: notices.revoked,
+    ...(notices.held.length > 0 && { held: notices.held }),
   }
 }

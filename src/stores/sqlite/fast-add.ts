@@ -33,9 +33,11 @@ function isPlain({ job, edges }: Insert): boolean {
     job.state === 'waiting' &&
     job.kind === 'job' &&
     job.dedup === undefined &&
+    job.expires === undefined &&
     job.parentId === undefined &&
     job.chainId === job.id &&
-    job.chainIndex === 0
+    job.chainIndex === 0 &&
+    job.extras?.tags === undefined
   )
 }
 
@@ -73,6 +75,7 @@ export function addTogether(
     }
   }
   if (records.length === 0) return records
+  for (const record of records) cache.expired.waits(lane.id, record)
   if (notices.recording) for (const record of records) notices.jobChanged(record, undefined, undefined)
   else notices.jobWaits(lane.queueName, lane.name)
   counts.lane(lane.id, 'waiting', records.length)

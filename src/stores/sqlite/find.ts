@@ -12,16 +12,22 @@ import type { Listing } from './sql.js'
 /** Default number of jobs in a page. */
 const PAGE_SIZE = 100
 
-/** Returns the prepared statement of a listing. */
-export type Lister = (listing: Listing) => Statement
+/** Returns the prepared statement of a listing, or of a text. */
+export type Lister = (listing: Listing | string) => Statement
+
+/** Statements kept prepared: more than there are listings, and than a program has kinds of filters. */
+const MAX_PREPARED = 300
 
 /** Prepares each listing when it is first used. */
 export function lister(prepare: (sql: string) => Statement): Lister {
   const prepared = new Map<string, Statement>()
   return (wanted) => {
-    const text = listing(wanted)
+    const text = typeof wanted === 'string' ? wanted : listing(wanted)
     let statement = prepared.get(text)
-    if (statement === undefined) prepared.set(text, (statement = prepare(text)))
+    if (statement === undefined) {
+      if (prepared.size >= MAX_PREPARED) prepared.clear()
+      prepared.set(text, (statement = prepare(text)))
+    }
     return statement
   }
 }
@@ -79,7 +85,7 @@ function* seqsOf(
 
 /** The narrowest listings that together contain every match exactly once, each with the value of its first parameter. */
 function listings(cache: Cache, query: Query): readonly (readonly [Listing, Value])[] {
-  const order = query.order ?? 'oldest'
+  const order = query.order === 'newest' ? 'newest' : 'oldest'
   if (query.chain !== undefined) {
     return [
       [{ by: 'chain', order }, query.chain],
@@ -104,9 +110,13 @@ function listings(cache: Cache, query: Query): readonly (readonly [Listing, Valu
 }
 
 /** The listings of a queue for the names and states of a query: one per lane and state, and one for all active jobs. */
-function lanesIn(cache: Cache, queue: number, { states, names, kind }: Query): readonly (readonly [JobState, Value])[] {
+export function lanesIn(
+  cache: Cache,
+  queue: number,
+  { states, names, kind }: Query,
+): readonly (readonly [JobState, number])[] {
   const wanted = new Set<string>(states ?? jobStates)
-  const found = new Map<string, readonly [JobState, Value]>()
+  const found = new Map<string, readonly [JobState, number]>()
   const add = (by: JobState, value: number): void => void found.set(`${by} ${value}`, [by, value])
   if (wanted.has('active')) add('active', queue)
   for (const [lane, name, what] of cache.sql.laneCounts.all(queue) as [number, string, string][]) {

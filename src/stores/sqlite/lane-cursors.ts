@@ -1,8 +1,10 @@
 // stores/sqlite/lane-cursors.ts: reads the waiting jobs of a lane in claim order, some at a time.
-import type { JobRecord } from '../../job/job.js'
+import type { JobRecord, Time } from '../../job/job.js'
 import type { LaneCursor } from '../../engine/workspace.js'
 import type { Cache } from './cache.js'
 import type { SqlRow } from './file/driver.js'
+import { START } from './expired-heads.js'
+import type { Position } from './expired-heads.js'
 import type { Found, Lane } from './rows.js'
 
 /** Jobs of groups at their limits that are skipped one by one before each group is read by itself. */
@@ -12,15 +14,27 @@ const MAX_SKIPS = 64
 const READ_SOME = 16
 const READ_FEW = 4
 
-/** The position of a job in its lane. */
-type Position = readonly [priority: number, ord: number, seq: number]
+/** Opens a lane, with its first `size` jobs read. Returns no cursor if it has no jobs that can be claimed now. */
+export function openCursor(cache: Cache, lane: Lane, size: number, now: Time): readonly Cursor[] {
+  const { from, looks } = cache.expired.open(lane.id, now)
+  const cursor = new Cursor(cache, lane, size, now, undefined, from, START)
+  const found = cursor.readMore(size)
+  if (!found || looks) passExpired(cache, lane, from, found ? cursor : undefined, now)
+  return found ? [cursor] : []
+}
 
-const START: Position = [-Infinity, -Infinity, -Infinity]
-
-/** Opens a lane, with its first `size` jobs read. Returns no cursor if it has no jobs. */
-export function openCursor(cache: Cache, lane: Lane, size: number): readonly Cursor[] {
-  const cursor = new Cursor(cache, lane, size, undefined, START, START)
-  return cursor.readMore(size) ? [cursor] : []
+/** Has the next claims begin at the first job that has not expired, if a claim passed over others before it. */
+function passExpired(cache: Cache, lane: Lane, from: Position, first: Cursor | undefined, now: Time): void {
+  const { sql, expired } = cache
+  if (first === undefined) {
+    const last = sql.laneEnd.get(lane.id)
+    if (last !== undefined) expired.passed(lane.id, last as unknown as Position, now)
+    return
+  }
+  const { priority, ord, seq } = first
+  const [head] = sql.laneStart.get(lane.id, ...from)!
+  // Orders are whole numbers where no two jobs of a lane share one.
+  if (head !== seq) expired.passed(lane.id, lane.shared ? [priority, ord, seq - 1] : [priority, ord - 1, Infinity], now)
 }
 
 /** How far a claim has read a lane, or one group in it. */
@@ -29,6 +43,8 @@ class Cursor implements LaneCursor {
   readonly #lane: Lane
   /** How many jobs to read at a time. */
   readonly #size: number
+  /** Jobs that have expired by then are left out. */
+  readonly #now: Time
   /** The group of these jobs, if each group is read by itself. */
   readonly #group: string | undefined
   /** Jobs that were read; empty for a group that has not been first yet. */
@@ -41,10 +57,19 @@ class Cursor implements LaneCursor {
   #position: Position
   #skipped = 0
 
-  constructor(cache: Cache, lane: Lane, size: number, group: string | undefined, last: Position, position: Position) {
+  constructor(
+    cache: Cache,
+    lane: Lane,
+    size: number,
+    now: Time,
+    group: string | undefined,
+    last: Position,
+    position: Position,
+  ) {
     this.#cache = cache
     this.#lane = lane
     this.#size = size
+    this.#now = now
     this.#group = group
     this.#last = last
     this.#position = position
@@ -91,10 +116,16 @@ class Cursor implements LaneCursor {
     if (++this.#skipped < MAX_SKIPS) return this.#advance(READ_SOME) ? [this] : []
     const lane = this.#lane
     const position = this.#position
-    const heads = this.#cache.sql.groupHeads.all(lane.queue, lane.id, ...position) as [string, number, number, number][]
+    const now = this.#now
+    const heads = this.#cache.sql.groupHeads.all(lane.queue, lane.id, ...position, now) as [
+      string,
+      number,
+      number,
+      number,
+    ][]
     const cursors: Cursor[] = []
     for (const [group, ...first] of heads) {
-      if (!excluded(group)) cursors.push(new Cursor(this.#cache, lane, READ_FEW, group, position, first))
+      if (!excluded(group)) cursors.push(new Cursor(this.#cache, lane, READ_FEW, now, group, position, first))
     }
     return cursors
   }
@@ -122,10 +153,10 @@ class Cursor implements LaneCursor {
     const last = this.#last
     this.#rows =
       this.#group !== undefined
-        ? sql.groupHead.all(lane.queue, this.#group, lane.id, ...last, size)
+        ? sql.groupHead.all(lane.queue, this.#group, lane.id, ...last, size, this.#now)
         : lane.shared
-          ? sql.sharedHead.all(lane.id, ...last, size)
-          : sql.laneHead.all(lane.id, last[0], last[1], size)
+          ? sql.sharedHead.all(lane.id, ...last, size, this.#now)
+          : sql.laneHead.all(lane.id, last[0], last[1], size, this.#now)
     this.#at = 0
     this.#more = this.#rows.length === size
     if (this.#rows.length === 0) return false

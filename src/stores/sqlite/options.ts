@@ -1,8 +1,8 @@
 // stores/sqlite/options.ts: the settings of a SQLite store.
-import { parseDuration } from '../../job/duration.js'
-import type { Duration } from '../../job/duration.js'
+import { parseDuration } from '../../job/values/duration.js'
+import type { Duration } from '../../job/values/duration.js'
 import type { Millis } from '../../job/job.js'
-import { refuseUnknown } from '../../job/names.js'
+import { refuseUnknown } from '../../job/values/names.js'
 import { systemRuntime } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
 import { checkRing, RING_BYTES, RING_EVENTS } from '../event-pages.js'
@@ -26,6 +26,11 @@ export interface SqliteOptions {
   readonly ringBytes?: number
   /** Time, timers, randomness and ids. Default: the system's. */
   readonly runtime?: Runtime
+  /**
+   * Run the store in a thread of this process, so that a sync of the disk never holds the event loop. It takes a path and
+   * no `runtime`, has no transactions, and is slower. Default false.
+   */
+  readonly thread?: boolean
 }
 
 /** The settings with their defaults. */
@@ -40,7 +45,11 @@ export interface Settings {
 
 /** Parses the settings. `checkTarget` checks `synchronous` and `driver`. */
 export function parseOptions(options: SqliteOptions): Settings {
-  refuseUnknown(options, ['synchronous', 'driver', 'patience', 'ring', 'ringBytes', 'runtime'], 'sqlite options')
+  refuseUnknown(
+    options,
+    ['synchronous', 'driver', 'patience', 'ring', 'ringBytes', 'runtime', 'thread'],
+    'sqlite options',
+  )
   const { synchronous = 'full', driver, runtime = systemRuntime(), patience = 5_000 } = options
   const { ring = RING_EVENTS, ringBytes = RING_BYTES } = options
   checkRing('sqlite', { ring, ringBytes })

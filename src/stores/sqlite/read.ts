@@ -1,11 +1,22 @@
 // stores/sqlite/read.ts: reads details, counts and due jobs from the file.
-import type { Edge, EdgePolicy, EdgeState, JobRecord, JobState, LogLine, Time } from '../../job/job.js'
+import type { Edge, EdgePolicy, EdgeState, JobKind, JobRecord, JobState, LogLine, Time } from '../../job/job.js'
 import { jobStates } from '../../job/job.js'
-import { bytesOfRecord, READ_BYTES } from '../../store/read-pages.js'
-import type { Cell, Details, DetailsQuery, Due, DueQuery, RevokedLease } from '../../store/store.js'
-import type { Lifetime, QueueTally } from '../../store/tally.js'
-import { cellsOf, detailsOf } from '../details.js'
+import { bytesOfRecord, FAILURES_COUNTED, FAILURES_EACH, READ_BYTES } from '../../store/read-pages.js'
+import type {
+  Cell,
+  Details,
+  DetailsQuery,
+  Due,
+  DueQuery,
+  FailureCount,
+  FailuresQuery,
+  RevokedLease,
+} from '../../store/store.js'
+import type { Lifetime, QueueHeads, QueueTally } from '../../store/tally.js'
+import { cellsOf, detailsOf, failureCount, stepOf } from '../details.js'
+import type { TakenTokens } from '../../job/limits.js'
 import type { DetailsSource } from '../details.js'
+import { headsOf } from '../heads.js'
 import type { SqlRow, Statement, Value } from './file/driver.js'
 import { cellOf } from './rows.js'
 import type { Cache } from './cache.js'
@@ -36,7 +47,29 @@ export function details(cache: Cache, query: DetailsQuery): Details {
       (prefix, after) => cellsUnder(cache, prefix, after),
     ),
     ...(query.revokedFrom !== undefined && { revoked: revokedFrom(cache, query.revokedFrom) }),
+    ...(query.failures !== undefined && { failures: failures(cache, query.failures) }),
   }
+}
+
+function failures(cache: Cache, { queue: name, after = '', limit }: FailuresQuery): FailureCount[] {
+  const { sql } = cache
+  const queue = cache.queue(name)
+  const found: FailureCount[] = []
+  if (queue === undefined) return found
+  let left = FAILURES_COUNTED
+  for (let from = after; found.length < limit;) {
+    const fingerprint = sql.nextFingerprint.get(queue, from)?.[0] as string | undefined
+    if (fingerprint === undefined) break
+    const most = Math.max(FAILURES_EACH, left)
+    const count = sql.countFingerprint.get(queue, fingerprint, most + 1)![0] as number
+    const [oldest, newest] = [sql.oldestFailing, sql.newestFailing].map((statement) => {
+      return cache.lightBySeq(statement.get(queue, fingerprint)![0] as number).job
+    })
+    left -= Math.min(count, most)
+    found.push(failureCount(fingerprint, { count: Math.min(count, most), more: count > most }, oldest!, newest!))
+    from = fingerprint
+  }
+  return found
 }
 
 function revokedFrom({ sql }: Cache, workers: readonly string[]): RevokedLease[] {
@@ -57,10 +90,7 @@ function sourceOf({ sql }: Cache, id: string): DetailsSource | undefined {
     dependents: () => sql.edgesOn.all(chain).map(([other, ...rest]) => edgeOf(other, chain, rest)),
     logs: (after, limit) => listed(sql.logsOf, seq, after, lineOf, limit),
     steps: (after) =>
-      listed(sql.stepsOf, seq, after, ([n, name, result]) => [
-        n as number,
-        { name: name as string, result: (result as string | null) ?? undefined },
-      ]),
+      listed(sql.stepsOf, seq, after, ([n, ...step]) => [n as number, stepOf(...(step as Parameters<typeof stepOf>))]),
     related: () => sql.hasRelatives.get(chain, id) !== undefined,
   }
 }
@@ -117,16 +147,39 @@ function* cellsUnder({ sql }: Cache, prefix: string, after: string): Generator<C
 
 const states: ReadonlySet<unknown> = new Set(jobStates)
 
-/** The counts of the queues named, or of all queues; only of queues that have ever held a job. */
-export function tally(cache: Cache, names: readonly string[] | undefined): readonly QueueTally[] {
+/**
+ * The counts of the queues named, or of all queues; only of queues that have ever held a job. With a time, also the
+ * heads of their indexes.
+ */
+export function tally(cache: Cache, names: readonly string[] | undefined, now?: Time): readonly QueueTally[] {
   const all = names === undefined ? cache.sql.queues.all().map(([, name]) => name as string) : [...new Set(names)]
   const tallies: QueueTally[] = []
   for (const queue of all) {
     const id = cache.queue(queue)
     const found = id === undefined ? undefined : tallyOf(cache, id, queue)
-    if (found !== undefined) tallies.push(found)
+    if (found !== undefined) tallies.push(now === undefined ? found : { ...found, heads: readHeads(cache, id!, now) })
   }
   return tallies
+}
+
+function readHeads(cache: Cache, queue: number, now: Time): QueueHeads {
+  const { sql } = cache
+  const nameOf = (lane: unknown): string => cache.lane(lane as number).name
+  const waiting = sql.readyLanes.all(queue).flatMap(([lane]) =>
+    [sql.nextOfLane, sql.firstOfLane].flatMap((head) => {
+      const row = head.get(lane!)
+      return row === undefined ? [] : [[nameOf(lane), row[0] as Time, row[1] as Time | null] as const]
+    }),
+  )
+  const running = sql.runningIn.all(queue).filter(([, , ahead]) => ahead === 0)
+  return headsOf({
+    now,
+    waiting,
+    running: running.map(([lane, startedAt, , group]) => [nameOf(lane), startedAt as Time, group as string | null]),
+    due: sql.dueIn.all(queue, now) as [JobKind, JobState, Time][],
+    lease: sql.leaseIn.get(queue)?.[0] as Time | undefined,
+    rates: sql.ratesIn.all(queue).map(([key, tokens]) => [key as string, JSON.parse(tokens as string) as TakenTokens]),
+  })
 }
 
 function tallyOf({ sql }: Cache, id: number, queue: string): QueueTally | undefined {

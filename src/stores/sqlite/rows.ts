@@ -72,6 +72,7 @@ export function recordOf(
     timeout,
     worker: text(row[10]!),
     runAt: time(row[11]!),
+    expiresAt: time(row[36]!),
     leaseUntil: time(row[12]!),
     brokenAt: time(row[13]!),
     staleAt: time(row[14]!),
@@ -93,6 +94,7 @@ export function recordOf(
     result: text(row[26]!),
     error: row[27] === null ? undefined : JSON.parse(row[27] as string),
     errors: row[24] === 0 ? NO_ERRORS : errors(row[0] as number),
+    history: text(row[37]!),
     createdAt: row[28] as number,
     startedAt: time(row[29]!),
     finishedAt: time(row[30]!),
@@ -123,6 +125,7 @@ export function newRecordOf(row: SqlRow, lane: Lane, settings: SettingsCache, bo
     timeout,
     worker: undefined,
     runAt: undefined,
+    expiresAt: undefined,
     leaseUntil: undefined,
     brokenAt: undefined,
     staleAt: undefined,
@@ -144,6 +147,7 @@ export function newRecordOf(row: SqlRow, lane: Lane, settings: SettingsCache, bo
     result: undefined,
     error: undefined,
     errors: NO_ERRORS,
+    history: undefined,
     createdAt: row[8] as number,
     startedAt: undefined,
     finishedAt: undefined,
@@ -177,12 +181,13 @@ export function insertedColumns(seq: number, lane: Lane, job: JobRecord, bulky: 
     nullable(job.parentId),
     job.pending,
     job.createdAt,
-    Number(job.chainId !== job.id || job.chainIndex !== 0 || job.pending > 0),
+    Number(job.chainId !== job.id || job.chainIndex !== 0 || job.pending > 0 || job.expiresAt !== undefined),
     Number(bulky),
     bulky ? null : nullable(job.data),
     settingsOf(job),
     job.dedup === undefined ? null : JSON.stringify(job.dedup),
     nullable(job.group),
+    nullable(job.expiresAt),
   ]
 }
 
@@ -209,5 +214,7 @@ export function movedColumns(job: JobRecord): Value[] {
     nullable(job.result),
     job.error === undefined ? null : JSON.stringify(job.error),
     nullable(job.finishedAt),
+    nullable(job.expiresAt),
+    nullable(job.history),
   ]
 }

@@ -79,7 +79,7 @@ CREATE TABLE millrace_job (
   touched     INTEGER NOT NULL DEFAULT 0,    -- it has changed in another way than being added and claimed
   bulky       INTEGER NOT NULL DEFAULT 0,    -- its data is in millrace_body
   data        TEXT,
-  settings    TEXT,                          -- backoff, timeout, keep, extras
+  settings    TEXT,                          -- backoff, timeout, keep, extras with tags
   dedup       TEXT,
   progress    TEXT,
   result      TEXT,
@@ -88,7 +88,9 @@ CREATE TABLE millrace_job (
   started_at  INTEGER,
   finished_at INTEGER,
   grp         TEXT,                          -- the group: the tenant or account that the job belongs to
-  memo        TEXT                           -- state of phases and deliveries
+  memo        TEXT,                          -- state of phases and deliveries
+  expires_at  INTEGER,                       -- when it is cancelled unless it was started before
+  history     TEXT                           -- attempts that ended without an error, as JSON
 );
 CREATE UNIQUE INDEX millrace_job_id ON millrace_job (id);
 CREATE INDEX millrace_job_ready ON millrace_job (lane, priority, ord) WHERE state = 'waiting' AND kind = 'job';
@@ -106,6 +108,22 @@ CREATE INDEX millrace_job_turn ON millrace_job (queue, grp, lane, priority, ord)
 CREATE INDEX millrace_job_group_leased ON millrace_job (queue, grp) WHERE grp IS NOT NULL AND state = 'active';
 CREATE INDEX millrace_job_group_rare ON millrace_job (queue, grp, state)
   WHERE grp IS NOT NULL AND state IN ('delayed', 'waiting-children', 'failed', 'cancelled');
+
+-- Jobs whose last attempt failed, by the cause and by the code of their error; and jobs that failed or were cancelled, by the
+-- time of that. Jobs that go well are in none of them.
+CREATE INDEX millrace_job_fingerprint ON millrace_job (queue, json_extract(error, '$.fingerprint'))
+  WHERE error IS NOT NULL AND state <> 'completed';
+CREATE INDEX millrace_job_code ON millrace_job (queue, json_extract(error, '$.code'))
+  WHERE error IS NOT NULL AND state <> 'completed';
+CREATE INDEX millrace_job_ended ON millrace_job (queue, finished_at) WHERE state IN ('failed', 'cancelled');
+
+-- The tags of jobs, which their settings hold as well. A job without tags has no row here.
+CREATE TABLE millrace_tag (
+  queue INTEGER NOT NULL,
+  tag   TEXT NOT NULL,
+  seq   INTEGER NOT NULL,
+  PRIMARY KEY (queue, tag, seq)
+) WITHOUT ROWID;
 
 -- Data that is too large for the row of its job.
 CREATE TABLE millrace_body (
@@ -138,6 +156,8 @@ CREATE TABLE millrace_step (
   n      INTEGER NOT NULL,
   name   TEXT NOT NULL,
   result TEXT,
+  ran    INTEGER,                            -- how many milliseconds it ran
+  at     INTEGER,                            -- when it ended
   PRIMARY KEY (job, n),
   UNIQUE (job, name)
 ) WITHOUT ROWID;

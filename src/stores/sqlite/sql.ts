@@ -2,6 +2,8 @@
 import { backlogStates } from '../../job/limits.js'
 import type { JobState } from '../../job/job.js'
 import { REVOKED_LISTED } from '../../store/store.js'
+import { DUE_READ, HEADS_READ } from '../../store/tally.js'
+import { RATES_READ } from '../heads.js'
 
 /** The data of a job, wherever it is stored. */
 const DATA = 'CASE WHEN j.bulky THEN (SELECT b.data FROM millrace_body b WHERE b.seq = j.seq) ELSE j.data END AS data'
@@ -9,7 +11,7 @@ const DATA = 'CASE WHEN j.bulky THEN (SELECT b.data FROM millrace_body b WHERE b
 const RECORD = `j.seq, j.id, j.lane, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.worker,
   j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain, j.chain_index, j.parent,
   j.pending, j.stalls, j.ahead, j.errors, j.progress, j.result, j.error, j.created_at, j.started_at, j.finished_at,
-  ${DATA}, j.settings, j.dedup, j.grp, j.memo`
+  ${DATA}, j.settings, j.dedup, j.grp, j.memo, j.expires_at, j.history`
 
 /** A record without what changes do not need, which can be more than a megabyte. */
 const LIGHT = RECORD.replace('j.progress,', 'NULL AS progress,')
@@ -23,6 +25,10 @@ const HEADER = RECORD.replace(
 )
   .replace(DATA, 'NULL AS data')
   .replace('j.memo', 'NULL AS memo')
+  .replace('j.history', 'NULL AS history')
+
+/** Whether a job that waits may be claimed at a time: `hasExpired` in job/lifecycle.ts. */
+const unexpired = (now: string): string => `(j.expires_at IS NULL OR j.expires_at > ${now} OR j.attempt > 0)`
 
 /** The columns that a claim needs. Large data is read once its job is claimed: a claim may read more jobs than it takes. */
 const HEAD = `SELECT j.seq, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.created_at,
@@ -63,7 +69,7 @@ export const INSERT_SIZES = [
 
 const MOVE = `UPDATE millrace_job SET state = ?, priority = ?, ord = ?, fence = ?, attempt = ?, worker = ?, run_at = ?,
   lease_until = ?, broken_at = ?, stale_at = ?, stale = ?, delete_at = ?, due_at = ?, pending = ?, stalls = ?, ahead = ?,
-  errors = ?, result = ?, error = ?, finished_at = ?, touched = 1 WHERE seq = ?`
+  errors = ?, result = ?, error = ?, finished_at = ?, expires_at = ?, history = ?, touched = 1 WHERE seq = ?`
 
 const COMPLETE = `UPDATE millrace_job SET state = 'completed', fence = fence + 1, lease_until = NULL, due_at = NULL, ahead = 0,
   finished_at = ?1 WHERE fence = ?2 AND lease_until > ?1`
@@ -74,6 +80,12 @@ const CLAIM = `UPDATE millrace_job SET state = 'active', fence = fence + 1, atte
 /** The states of jobs with a group that have an index of their own. */
 const RARE = `state IN ('delayed', 'waiting-children', 'failed', 'cancelled')`
 
+const FINGERPRINT = `json_extract(j.error, '$.fingerprint')`
+
+/** The jobs of a queue whose last attempt failed. */
+const FAILING = `millrace_job j INDEXED BY millrace_job_fingerprint
+    WHERE j.queue = ?1 AND j.error IS NOT NULL AND j.state <> 'completed'`
+
 /** All statements, by name. */
 export const sql = {
   // Transactions.
@@ -81,6 +93,9 @@ export const sql = {
   beginRead: 'BEGIN',
   commit: 'COMMIT',
   rollback: 'ROLLBACK',
+  beginBatch: 'SAVEPOINT millrace_batch',
+  keepBatch: 'RELEASE millrace_batch',
+  rollbackBatch: 'ROLLBACK TO millrace_batch',
   beginGroup: 'SAVEPOINT millrace_group',
   keepGroup: 'RELEASE millrace_group',
   rollbackGroup: 'ROLLBACK TO millrace_group',
@@ -125,6 +140,20 @@ export const sql = {
     WHERE l.queue = ? GROUP BY l.name, c.what HAVING total(c.n) > 0`,
   lifetimeOf: `SELECT what, n FROM millrace_counter WHERE kind = 'queue' AND of = ?`,
 
+  // Heads of indexes: of a lane, the job to be claimed next and the job added first; of a queue, what runs and what is due.
+  nextOfLane: `SELECT created_at, run_at FROM millrace_job WHERE lane = ? AND state = 'waiting' AND kind = 'job'
+    ORDER BY priority, ord LIMIT 1`,
+  firstOfLane: `SELECT created_at, run_at FROM millrace_job WHERE lane = ? AND state = 'waiting' AND state <> 'active'
+    ORDER BY seq LIMIT 1`,
+  runningIn: `SELECT lane, started_at, ahead, grp FROM millrace_job WHERE queue = ? AND state = 'active'
+    ORDER BY due_at LIMIT ${HEADS_READ}`,
+  dueIn: `SELECT kind, state, due_at FROM millrace_job WHERE queue = ?1 AND due_at IS NOT NULL AND state <> 'active'
+    AND due_at <= ?2 ORDER BY due_at LIMIT ${DUE_READ}`,
+  leaseIn: `SELECT due_at FROM millrace_job WHERE queue = ? AND state = 'active' ORDER BY due_at LIMIT 1`,
+  ratesIn: `SELECT what, receipt FROM millrace_counter WHERE kind = 'rate' AND of = ?1 AND what = ''
+    UNION ALL SELECT what, receipt FROM millrace_counter WHERE kind = 'rate' AND of = ?1 AND what >= 'n' AND what < 'o'
+    LIMIT ${RATES_READ}`,
+
   // Jobs.
   jobById: `SELECT ${RECORD} FROM millrace_job j WHERE j.id = ?`,
   jobBySeq: `SELECT ${RECORD} FROM millrace_job j WHERE j.seq = ?`,
@@ -133,8 +162,8 @@ export const sql = {
   headerBySeq: `SELECT ${HEADER} FROM millrace_job j WHERE j.seq = ?`,
   seqOf: 'SELECT seq FROM millrace_job WHERE id = ?',
   insertJob: `INSERT INTO millrace_job (seq, id, queue, lane, kind, state, priority, ord, fence, attempts, run_at, broken_at,
-    due_at, chain, chain_index, parent, pending, created_at, touched, bulky, data, settings, dedup, grp)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+    due_at, chain, chain_index, parent, pending, created_at, touched, bulky, data, settings, dedup, grp, expires_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   bodyOf: 'SELECT data FROM millrace_body WHERE seq = ?',
   insertBody: 'INSERT INTO millrace_body (seq, data) VALUES (?, ?)',
   insertJobs50: insertJobs(50),
@@ -159,6 +188,8 @@ export const sql = {
   renew: `UPDATE millrace_job SET lease_until = ?1, due_at = ?1, ahead = CASE WHEN ?2 THEN 0 ELSE ahead END
     WHERE seq = ?3 AND fence = ?4 AND state = 'active'`,
   removeJob: 'DELETE FROM millrace_job WHERE seq = ?',
+  addTag: 'INSERT INTO millrace_tag (queue, tag, seq) VALUES (?, ?, ?)',
+  removeTag: 'DELETE FROM millrace_tag WHERE queue = ? AND tag = ? AND seq = ?',
   removeBody: 'DELETE FROM millrace_body WHERE seq = ?',
   removeLogs: 'DELETE FROM millrace_log WHERE job = ?',
   removeSteps: 'DELETE FROM millrace_step WHERE job = ?',
@@ -172,23 +203,28 @@ export const sql = {
   lastLog: 'SELECT coalesce(max(n), 0) FROM millrace_log WHERE job = ?',
   dropLogs: 'DELETE FROM millrace_log WHERE job = ? AND n <= ?',
   addLog: 'INSERT INTO millrace_log (job, n, at, attempt, line) VALUES (?, ?, ?, ?, ?)',
-  stepsOf: 'SELECT n, name, result FROM millrace_step WHERE job = ? AND n > ? ORDER BY n LIMIT ?',
-  addStep: `INSERT INTO millrace_step (job, n, name, result)
-    VALUES (?1, (SELECT coalesce(max(n), 0) + 1 FROM millrace_step WHERE job = ?1), ?2, ?3)
-    ON CONFLICT (job, name) DO UPDATE SET result = excluded.result`,
+  stepsOf: 'SELECT n, name, result, ran, at FROM millrace_step WHERE job = ? AND n > ? ORDER BY n LIMIT ?',
+  addStep: `INSERT INTO millrace_step (job, n, name, result, ran, at)
+    VALUES (?1, (SELECT coalesce(max(n), 0) + 1 FROM millrace_step WHERE job = ?1), ?2, ?3, ?4, ?5)
+    ON CONFLICT (job, name) DO UPDATE SET result = excluded.result, ran = excluded.ran, at = excluded.at`,
   logsOf: 'SELECT n, at, attempt, line FROM millrace_log WHERE job = ? AND n > ? ORDER BY n LIMIT ?',
 
   // Claims: the head of a lane after a position, and the updates that claim jobs.
   laneHead: `${HEAD}
     FROM millrace_job j WHERE j.lane = ?1 AND j.state = 'waiting' AND j.kind = 'job' AND (j.priority, j.ord) > (?2, ?3)
-    ORDER BY j.priority, j.ord LIMIT ?4`,
+    AND ${unexpired('?5')} ORDER BY j.priority, j.ord LIMIT ?4`,
+  /** The first and the last waiting job of a lane, expired or not. */
+  laneStart: `SELECT j.seq FROM millrace_job j WHERE j.lane = ?1 AND j.state = 'waiting' AND j.kind = 'job'
+    AND (j.priority, j.ord, j.seq) > (?2, ?3, ?4) ORDER BY j.priority, j.ord, j.seq LIMIT 1`,
+  laneEnd: `SELECT j.priority, j.ord, j.seq FROM millrace_job j WHERE j.lane = ? AND j.state = 'waiting' AND j.kind = 'job'
+    ORDER BY j.priority DESC, j.ord DESC, j.seq DESC LIMIT 1`,
   /** The head of a lane in fair order, where orders may be equal. */
   sharedHead: `${HEAD}, j.grp FROM millrace_job j WHERE j.lane = ?1 AND j.state = 'waiting' AND j.kind = 'job'
-    AND (j.priority, j.ord, j.seq) > (?2, ?3, ?4) ORDER BY j.priority, j.ord, j.seq LIMIT ?5`,
+    AND (j.priority, j.ord, j.seq) > (?2, ?3, ?4) AND ${unexpired('?6')} ORDER BY j.priority, j.ord, j.seq LIMIT ?5`,
   /** The head of one group in a lane. */
   groupHead: `${HEAD}, j.grp FROM millrace_job j WHERE j.queue = ?1 AND j.grp = ?2 AND j.lane = ?3
     AND j.state = 'waiting' AND j.kind = 'job' AND (j.priority, j.ord, j.seq) > (?4, ?5, ?6)
-    ORDER BY j.priority, j.ord, j.seq LIMIT ?7`,
+    AND ${unexpired('?8')} ORDER BY j.priority, j.ord, j.seq LIMIT ?7`,
   claimMany: `${CLAIM} seq IN (SELECT value FROM json_each(?5))`,
   claimRange: `${CLAIM} seq BETWEEN ?5 AND ?6`,
 
@@ -220,7 +256,8 @@ export const sql = {
         AND j.kind = 'job') FROM groups WHERE groups.grp IS NOT NULL)
     SELECT groups.grp, first.priority, first.ord, first.seq FROM groups JOIN millrace_job first ON first.seq =
       (SELECT j.seq FROM millrace_job j WHERE j.queue = ?1 AND j.grp = groups.grp AND j.lane = ?2 AND j.state = 'waiting'
-        AND j.kind = 'job' AND (j.priority, j.ord, j.seq) > (?3, ?4, ?5) ORDER BY j.priority, j.ord, j.seq LIMIT 1)`,
+        AND j.kind = 'job' AND (j.priority, j.ord, j.seq) > (?3, ?4, ?5) AND ${unexpired('?6')}
+        ORDER BY j.priority, j.ord, j.seq LIMIT 1)`,
   groupLeases: `SELECT grp, count(*) FROM millrace_job WHERE queue = ? AND grp IS NOT NULL AND state = 'active' GROUP BY grp`,
   groupOrphans: `SELECT o.grp, count(*) FROM millrace_orphan o JOIN millrace_lane l ON l.id = o.lane
     WHERE o.grp IS NOT NULL AND l.queue = ? GROUP BY o.grp`,
@@ -314,6 +351,12 @@ export const sql = {
   dropEvents: 'DELETE FROM millrace_event WHERE last <= ?',
   eventsAfter: 'SELECT last, body FROM millrace_event WHERE last > ? ORDER BY last LIMIT 1',
   eventRowAfter: 'SELECT last, start FROM millrace_event WHERE last > ? ORDER BY last LIMIT 1',
+
+  // Failing jobs by the fingerprint of their error: each next one, how many there are, and the first and the last added.
+  nextFingerprint: `SELECT ${FINGERPRINT} FROM ${FAILING} AND ${FINGERPRINT} > ?2 ORDER BY ${FINGERPRINT} LIMIT 1`,
+  countFingerprint: `SELECT count(*) FROM (SELECT 1 FROM ${FAILING} AND ${FINGERPRINT} = ?2 LIMIT ?3)`,
+  oldestFailing: `SELECT j.seq FROM ${FAILING} AND ${FINGERPRINT} = ?2 ORDER BY j.seq LIMIT 1`,
+  newestFailing: `SELECT j.seq FROM ${FAILING} AND ${FINGERPRINT} = ?2 ORDER BY j.seq DESC LIMIT 1`,
 
   // Due jobs: active ones by their lease, and all others.
   dueUntil: `SELECT seq, due_at, id FROM millrace_job WHERE queue = ?1 AND due_at IS NOT NULL AND state <> 'active'

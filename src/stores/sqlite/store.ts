@@ -1,6 +1,7 @@
 // stores/sqlite/store.ts: the store in a SQLite file. A commit is one synchronous transaction.
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError } from '../../job/errors/errors.js'
 import type { JobRecord, Millis } from '../../job/job.js'
+import { flag } from '../../job/values/options.js'
 import { openTransaction, refuseInside } from '../../store/transaction-context.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import { runSteps } from '../../store/maybe-sync.js'
@@ -11,8 +12,11 @@ import { Waits, ReadLoop } from '../read-loop.js'
 import type { Database, SqliteHandle } from './file/driver.js'
 import { isBusy, toStoreError } from './file/errors.js'
 import { EventFeed } from './events.js'
+import { isFiltered } from '../../store/read-pages.js'
 import { find } from './find.js'
+import { findFiltered } from './find-filtered.js'
 import type { SqliteTransaction, SqliteTx } from './user-transactions/detect.js'
+import { CommitQueue } from './commits/commit-queue.js'
 import { Connection } from './connection.js'
 import type { ReadSource } from './connection.js'
 import { checkTarget, openAnother, openDatabase } from './file/open.js'
@@ -23,6 +27,8 @@ import { details, due, getSome, tally } from './read.js'
 import { schema } from './schema.js'
 import { OwnTransactions } from './user-transactions/own.js'
 import { TransactionRunner } from './user-transactions/run.js'
+import { ThreadStore } from './thread/store.js'
+import { startThread } from './thread/start.js'
 import { listenForWakeups, wakeOthers } from './file/wakeup.js'
 
 /**
@@ -38,15 +44,42 @@ const LONG_READ: Millis = 5
 type GivenFor<Target> = Target extends SqliteHandle ? Target : SqliteTransaction
 
 /**
+ * A store in one SQLite file that runs in a thread of this process, so that a sync of the disk never holds the event loop.
+ * It has no transactions.
+ */
+export function sqlite(path: string, options: SqliteOptions & { readonly thread: true }): DisposableStore<never>
+/**
  * A store in one SQLite file, for all processes of a machine. `path` is created if it does not exist; `':memory:'` is a
  * store for this process alone. Instead of a path it takes an open handle of `better-sqlite3` or `node:sqlite`, and
  * opens its own connection to the same file.
  */
 export function sqlite<Target extends string | SqliteHandle>(
   target: Target,
-  options: SqliteOptions = {},
-): DisposableStore<GivenFor<Target>, SqliteTx> {
-  return new SqliteStore(target, options) as DisposableStore<GivenFor<Target>, SqliteTx>
+  options?: SqliteOptions,
+): DisposableStore<GivenFor<Target>, SqliteTx>
+export function sqlite(target: string | SqliteHandle, options: SqliteOptions = {}): Store & AsyncDisposable {
+  return threadOf(target, options) ?? new SqliteStore(target, options)
+}
+
+/** The store in a thread of its own, if that is what the options say. */
+function threadOf(
+  target: string | SqliteHandle,
+  { thread = false, ...options }: SqliteOptions,
+): ThreadStore | undefined {
+  if (!flag(thread, 'sqlite: thread')) return undefined
+  parseOptions(options)
+  const path = checkTarget(target, { synchronous: options.synchronous, driver: options.driver })
+  if (typeof target !== 'string' || options.runtime !== undefined) throw staysHere(typeof target === 'string')
+  const share = path === undefined ? 'process' : 'machine'
+  return new ThreadStore({ share, portion: PORTION, start: () => startThread({ path: path ?? target, options }) })
+}
+
+function staysHere(runtime: boolean): MillraceError {
+  const what = runtime ? 'a runtime of your own' : 'an open handle'
+  return new MillraceError(
+    'INVALID_OPTION',
+    `sqlite: { thread: true } takes a path and the system's clock, because ${what} cannot be handed to a thread. Leave one of the two out.`,
+  )
 }
 
 class SqliteStore implements DisposableStore {
@@ -60,6 +93,7 @@ class SqliteStore implements DisposableStore {
   readonly #feed: EventFeed
   readonly #userTransactions: TransactionRunner
   readonly #ownTransactions: OwnTransactions
+  readonly #commits: CommitQueue
   #opening: Promise<Connection> | undefined
   #connection: Connection | undefined
   #closed = false
@@ -84,6 +118,16 @@ class SqliteStore implements DisposableStore {
     })
     this.#userTransactions = new TransactionRunner(this, new EventFeed(runtime.id(), this.#settings))
     this.#ownTransactions = new OwnTransactions(runtime, patience, this.#path, () => this.#connectAnother())
+    this.#commits = new CommitQueue({
+      runtime,
+      patience,
+      connection: () => this.#connection,
+      open: () => this.#open(),
+      prepare: (connection) => this.#prepareCommit(connection),
+      commit: (connection, batch) => connection.commit(batch, this.#feed),
+      commitTogether: (connection, next) => connection.commitTogether(next, this.#feed),
+      ownTransaction: () => this.#ownTransactions.open,
+    })
   }
 
   async open(): Promise<void> {
@@ -92,18 +136,12 @@ class SqliteStore implements DisposableStore {
 
   /** Not an async function: inside a user transaction everything must be written when this returns. */
   commit(batch: Batch, tx?: Tx): Promise<Receipt> {
-    return tx === undefined ? this.#commitBatch(batch) : this.#within(this.#committing(tx, batch))
+    return tx === undefined ? this.#commits.commit(batch) : this.#within(this.#committing(tx, batch))
   }
 
-  async #commitBatch(batch: Batch): Promise<Receipt> {
-    const connection = this.#connection ?? (await this.#open())
-    if (connection.shouldYield) await connection.yieldToOthers()
-    return this.#retryWhileBusy(() => this.#commit(connection, batch))
-  }
-
-  #commit(connection: Connection, batch: Batch): Receipt {
+  #prepareCommit(connection: Connection): void {
+    this.#check()
     if (this.#feed.isNew) this.#announceNow(connection)
-    return connection.commit(batch, this.#feed)
   }
 
   get: Store['get'] = (ids, tx) => {
@@ -123,9 +161,11 @@ class SqliteStore implements DisposableStore {
     }
   }
 
-  find: Store['find'] = (query, tx) => this.#readIn(({ cache, list }) => find(cache, list, query), tx)
+  find: Store['find'] = (query, tx) =>
+    this.#readIn(({ cache, list }) => (isFiltered(query) ? findFiltered : find)(cache, list, query), tx)
   details: Store['details'] = (query, tx) => this.#readIn(({ cache }) => details(cache, query), tx)
-  tally: Store['tally'] = (queues, tx) => this.#readIn(({ cache }) => tally(cache, queues), tx)
+  tally: Store['tally'] = (queues, tx, { heads = false } = {}) =>
+    this.#readIn(({ cache }) => tally(cache, queues, heads ? this.runtime.now() : undefined), tx)
   due: Store['due'] = (query) => this.#readIn(({ cache }) => due(cache, query, this.runtime.now()))
 
   watch: Store['watch'] = (what, listener) => {
@@ -253,6 +293,7 @@ class SqliteStore implements DisposableStore {
   }
 
   async #close(): Promise<void> {
+    this.#commits.flush()
     this.#closed = true
     this.#feed.close()
     this.#waits.close()

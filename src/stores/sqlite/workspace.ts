@@ -1,14 +1,14 @@
 // stores/sqlite/workspace.ts: the file as the engine sees it during one commit.
 import type { ChainState, Orders, Reopened } from '../../job/apply.js'
-import { failedAttempt } from '../../job/apply.js'
 import type { Move, Note } from '../../job/change.js'
-import { ERRORS_KEPT, isFinished, LOGS_KEPT } from '../../job/job.js'
+import { ERRORS_KEPT, isClaimable, isFinished, LOGS_KEPT } from '../../job/job.js'
 import type { Edge, EdgePolicy, EdgeState, FinishedState, JobRecord, JobState, Time } from '../../job/job.js'
 import { turn } from '../../job/limits.js'
 import type { Bounds, Rate, TakenTokens } from '../../job/limits.js'
 import type { Draft } from '../../job/record.js'
+import { tagsOf } from '../../job/values/tags.js'
 import { boundedQueue } from '../../engine/put.js'
-import type { LaneCursor, StoredEdge, Workspace } from '../../engine/workspace.js'
+import type { ClaimWorkspace, LaneCursor, StoredEdge } from '../../engine/workspace.js'
 import type { Cell } from '../../store/store.js'
 import type { Lifetime } from '../../store/tally.js'
 import type { Cache, Numbers } from './cache.js'
@@ -44,7 +44,7 @@ const NO_QUEUES: readonly string[] = Object.freeze([])
 const NO_TOKENS: TakenTokens = Object.freeze([])
 
 /** The workspace of one commit. Counters and numbers are written at its end. */
-export class SqliteWorkspace implements Workspace, Orders {
+export class SqliteWorkspace implements ClaimWorkspace, Orders {
   readonly sql: Statements
   readonly cache: Cache
   readonly now: Time
@@ -148,6 +148,7 @@ export class SqliteWorkspace implements Workspace, Orders {
       throw error
     }
     if (bulky) this.sql.insertBody.run(seq, job.data!)
+    for (const tag of tagsOf(job)) this.sql.addTag.run(lane.queue, tag, seq)
     this.#countChange(lane, job, undefined)
     return { seq, lane, job }
   }
@@ -163,8 +164,8 @@ export class SqliteWorkspace implements Workspace, Orders {
       if (set.data !== undefined) this.#writeData(seq, set.data)
       if (set.memo !== undefined) this.sql.setMemo.run(set.memo, seq)
       if (set.error) {
-        const { fence, attempt, at } = failedAttempt(before, set.error, this.now)
-        this.sql.addFailure.run(seq, fence, attempt, at, JSON.stringify(set.error))
+        const { fence, attempt, at, ...error } = after.errors.at(-1)!
+        this.sql.addFailure.run(seq, fence, attempt, at, JSON.stringify(error))
         if (before.errors.length >= ERRORS_KEPT) this.sql.dropFailures.run(seq, after.errors[0]!.fence)
       }
     }
@@ -178,6 +179,7 @@ export class SqliteWorkspace implements Workspace, Orders {
     sql.removeBody.run(seq)
     sql.removeLogs.run(seq)
     sql.removeSteps.run(seq)
+    for (const tag of tagsOf(job)) sql.removeTag.run(lane.queue, tag, seq)
     if (job.errors.length > 0) sql.removeFailures.run(seq)
     if (Number(sql.removeEdges.run(seq).changes) > 0) this.cache.openEdges = undefined
     this.counts.lane(lane.id, job.kind === 'job' ? job.state : 'schedule', -1)
@@ -189,7 +191,9 @@ export class SqliteWorkspace implements Workspace, Orders {
     if (data !== undefined) this.#writeData(seq, data)
     if (progress !== undefined) sql.setProgress.run(progress, seq)
     if (memo !== undefined) sql.setMemo.run(memo, seq)
-    for (const { name, result } of steps ?? []) sql.addStep.run(seq, name, nullable(result))
+    for (const { name, result, ran } of steps ?? []) {
+      sql.addStep.run(seq, name, nullable(result), nullable(ran), ran === undefined ? null : this.now)
+    }
     if (logs === undefined || logs.length === 0) return
     let n = sql.lastLog.get(seq)![0] as number
     // These lines are counted, but not written, because they would be dropped below.
@@ -221,6 +225,7 @@ export class SqliteWorkspace implements Workspace, Orders {
   /** Counts a job that is new, or went from one state to another. */
   #countChange(lane: Lane, job: JobRecord, from: JobState | undefined): void {
     if (job.kind === 'job') {
+      if (isClaimable(job.state)) this.cache.expired.waits(lane.id, job)
       if (from === undefined) this.counts.lane(lane.id, job.state, 1)
       else this.counts.moved(lane.id, from, job.state)
       if (job.group !== undefined) this.cache.groups.jobChanged(lane.queue, job, from)
@@ -407,7 +412,7 @@ export class SqliteWorkspace implements Workspace, Orders {
   }
 
   openLane(lane: Lane, size: number): readonly LaneCursor[] {
-    return openCursor(this.cache, lane, size)
+    return openCursor(this.cache, lane, size, this.now)
   }
 
   claim({ seq, lane, job: before }: Found, job: Draft): void {

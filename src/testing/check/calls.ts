@@ -2,7 +2,7 @@
 import { isFinished, jobStates } from '../../job/job.js'
 import type { Move, Note } from '../../job/change.js'
 import type { Millis } from '../../job/job.js'
-import { isScheduleId } from '../../job/schedule.js'
+import { isScheduleId } from '../../job/schedules/schedule.js'
 import { isSignalId } from '../../job/signals.js'
 import type { Returned, Called, Landing, EventReceived } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'

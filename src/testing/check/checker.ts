@@ -1,7 +1,7 @@
 // testing/check/checker.ts: checks a history and its final state against every rule.
 import { isFinished } from '../../job/job.js'
 import { CallChecks, EventChecks } from './calls.js'
-import { KeyChecks, Pauses, Replays, checkClaims } from './claims.js'
+import { Expiries, KeyChecks, Pauses, Replays, checkClaims } from './claims.js'
 import { FlowChecks } from './flows.js'
 import { LatenessChecks } from './lateness.js'
 import type { LatenessSettings } from './lateness.js'
@@ -44,6 +44,7 @@ export function checkHistory(
   const limits = new LimitChecks(report)
   const schedules = new ScheduleChecks(report)
   const pauses = new Pauses()
+  const expiries = new Expiries()
   const replays = new Replays()
 
   for (const entry of entries) {
@@ -52,6 +53,7 @@ export function checkHistory(
         replays.follow(entry, report)
         if (entry.replay) break
         pauses.follow(entry)
+        expiries.follow(entry, report)
         ledger.land(entry)
         schedules.follow(entry)
         leases.landed(entry, ledger.jobs)

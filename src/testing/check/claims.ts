@@ -1,5 +1,5 @@
 // testing/check/claims.ts: checks what claims return, that pauses and dedup keys hold, and that batches are applied once.
-import type { Insert } from '../../job/change.js'
+import type { Insert, When } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { Millis, Time } from '../../job/job.js'
 import { cellKey } from '../../store/settings.js'
@@ -45,6 +45,32 @@ export class Pauses {
         else this.#cells.set(change.key, JSON.parse(change.value) as PauseCell)
       }
     })
+  }
+}
+
+/** When jobs expire, according to the changes that were written, and whether one is started after that. */
+export class Expiries {
+  readonly #times = new Map<string, Time>()
+
+  follow({ time, process, batch, receipt }: Landing, report: Report): void {
+    batch.groups.forEach((group, at) => {
+      const verdict = receipt.groups[at]
+      if (verdict?.ok !== true) return
+      for (const change of group) {
+        if (change.kind === 'insert') this.#set(change.job.id, change.job.expires ?? null, receipt.now)
+        else if (change.kind === 'move') this.#set(change.id, change.set.expires, receipt.now)
+      }
+    })
+    for (const { id, attempt } of receipt.asks.flat()) {
+      const at = this.#times.get(id)
+      if (at === undefined || attempt > 1 || at > receipt.now) continue
+      report('expiry', time, id, `${process} got a job that had expired ${receipt.now - at} ms before.`)
+    }
+  }
+
+  #set(id: string, when: When | null | undefined, now: Time): void {
+    if (when === null) this.#times.delete(id)
+    else if (when !== undefined) this.#times.set(id, 'in' in when ? now + when.in : when.at)
   }
 }
 

@@ -1,9 +1,10 @@
 // testing/check/schedules.ts: checks that every time of a schedule is run once, or skipped for a documented reason.
 import type { Insert, Move } from '../../job/change.js'
 import type { JobRecord, Millis, Time } from '../../job/job.js'
-import { SCHEDULE, readSpec, timeOfRun } from '../../job/schedule.js'
-import { isMissed, latestTime, nextTime, timesFrom } from '../../job/schedule-times.js'
-import type { Timing } from '../../job/schedule-times.js'
+import { SCHEDULE, readSpec, timeOfRun } from '../../job/schedules/schedule.js'
+import type { ScheduleProgress } from '../../job/schedules/schedule.js'
+import { isMissed, latestTime, nextTime, timesFrom } from '../../job/schedules/schedule-times.js'
+import type { Timing } from '../../job/schedules/schedule-times.js'
 import type { Group } from '../../store/store.js'
 import type { Landing } from './history.js'
 import type { Report } from './violation.js'
@@ -15,6 +16,7 @@ interface TrackedSchedule {
   runs: number
   /** The last time for which it added a run. */
   last: Time
+  paused: boolean
   /** Fences at which the store refused its runs. */
   readonly refused: Set<number>
 }
@@ -55,6 +57,7 @@ export class ScheduleChecks {
       const known = change.kind === 'move' ? this.#known.get(change.id) : undefined
       if (change.kind !== 'move' || known === undefined) continue
       if (change.to === 'removed' || change.to === 'cancelled') this.#known.delete(change.id)
+      else if (isTouched(change)) continue
       else if (change.set.data !== undefined) this.#changed(change, known, landing.time)
       else this.#round(change, known, runs.get(change.id) ?? [], landing)
       runs.delete(change.id)
@@ -66,7 +69,7 @@ export class ScheduleChecks {
   #scheduled({ job }: Insert): void {
     const { timing } = readSpec(job as unknown as Parameters<typeof readSpec>[0])
     const next = job.run !== undefined && 'at' in job.run ? job.run.at : 0
-    this.#known.set(job.id, { timing, next, runs: 0, last: 0, refused: new Set() })
+    this.#known.set(job.id, { timing, next, runs: 0, last: 0, paused: false, refused: new Set() })
   }
 
   #run(job: JobRecord, runs: Map<string, Time[]>, at: Millis): void {
@@ -100,6 +103,16 @@ export class ScheduleChecks {
     const { timing, next: from } = known
     const report = (message: string): void => this.#report('schedule', time, id, message)
     const to = nextOf(set)
+    const { paused, skipped } = JSON.parse(set.result ?? '{}') as Pick<ScheduleProgress, 'paused' | 'skipped'>
+    if ((paused !== undefined) !== known.paused) {
+      // Paused or resumed: no run, and its next time comes as it would have.
+      known.paused = paused !== undefined
+      if (to !== undefined && to < from) report(`It was paused or resumed, and went back from ${from} to ${to}.`)
+      if (times.length > 0) report(`It added ${times.length} runs when it was paused or resumed.`)
+      known.next = to ?? Infinity
+      return
+    }
+    if (known.paused && times.length > 0) report(`It added ${times.length} runs, but is paused.`)
     known.runs += times.length
     known.last = Math.max(known.last, ...times)
     known.next = to ?? Infinity
@@ -122,10 +135,16 @@ export class ScheduleChecks {
     else if (times.length === 1 && to !== undefined && first !== last) {
       report(`It added a run for ${first}, but the latest time before ${to} is ${last}.`)
     } else if (times.length === 0 && !known.refused.has(fence)) {
-      const missed = timing.catchUp === 'none' && isMissed(timing, last, now)
+      const waits = timing.overlap === 'queue' && skipped?.why === 'overlap' && skipped.at >= from
+      const missed = known.paused || waits || (timing.catchUp === 'none' && isMissed(timing, last, now))
       if (!missed) report(`It advanced from ${from} to ${to} without a run: a time was skipped.`)
     }
   }
+}
+
+/** Whether a move leaves the row as it is, but for its fence: it was triggered. A run for one of its times needs more. */
+function isTouched({ set }: Move): boolean {
+  return set.run === undefined && set.result === undefined && set.data === undefined
 }
 
 function nextOf({ run }: Move['set']): Time | undefined {

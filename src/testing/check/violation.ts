@@ -10,6 +10,7 @@ export const rules = {
   claim: 'a claim returns waiting jobs of the requested names, with attempts left and a fence higher than any before',
   received:
     'a claim whose receipt was lost costs no attempt, if its worker lives and reaches the store before the job is reaped',
+  expiry: 'a job that has expired is never started',
   pause: 'paused jobs are not claimed',
   handler: 'no process runs a job twice at the same time, or more jobs than it has slots',
   limit: 'there are never more leases than the limit allows',

@@ -1,9 +1,9 @@
 // testing/queue/added.ts: jobs as they were added, and how a test asks for them.
-import { parseDuration } from '../../job/duration.js'
-import type { Duration } from '../../job/duration.js'
+import { parseDuration } from '../../job/values/duration.js'
+import type { Duration } from '../../job/values/duration.js'
 import type { JobRecord, Millis, Time } from '../../job/job.js'
-import { decodeJson } from '../../job/json.js'
-import { refuseUnknown } from '../../job/names.js'
+import { decodeJson } from '../../job/values/json.js'
+import { refuseUnknown } from '../../job/values/names.js'
 import type { InputOf, JobDefinitions, NameOf } from '../../queue/define.js'
 import { matches } from './match.js'
 

@@ -1,14 +1,14 @@
 // testing/queue/context.ts: a context for unit tests of one handler, without a queue: it records what the handler does.
 import { createRecord, givenOrder } from '../../job/apply.js'
 import type { NewJob } from '../../job/change.js'
-import { parseDuration } from '../../job/duration.js'
-import type { Duration } from '../../job/duration.js'
-import { MillraceError, isInstance } from '../../job/errors.js'
+import { parseDuration } from '../../job/values/duration.js'
+import type { Duration } from '../../job/values/duration.js'
+import { MillraceError, isInstance } from '../../job/errors/errors.js'
 import type { JobRecord, Millis, Time } from '../../job/job.js'
-import { DEFAULT_JSON_LIMIT, decodeJson, encodeJson } from '../../job/json.js'
+import { DEFAULT_JSON_LIMIT, decodeJson, encodeJson } from '../../job/values/json.js'
 import { claimed } from '../../job/lifecycle.js'
-import { checkName, refuseUnknown } from '../../job/names.js'
-import { oneOf, whole } from '../../job/options.js'
+import { checkName, refuseUnknown } from '../../job/values/names.js'
+import { oneOf, whole } from '../../job/values/options.js'
 import { Adder } from '../../queue/add.js'
 import type { AddOptions, Dependency } from '../../queue/add-options.js'
 import { validate } from '../../queue/define.js'
@@ -27,7 +27,9 @@ import { Children } from '../../worker/attempt/children.js'
 import type { WaitOptions } from '../../worker/attempt/children.js'
 import { Snoozed, abortFor } from '../../worker/attempt/context.js'
 import type { AbortReason, JobContext, JobSignal, PrepareOptions, SignalOptions } from '../../worker/attempt/context.js'
-import { checkCallback } from '../../worker/attempt/failure.js'
+import { checkCallback } from '../../worker/attempt/attempt-errors.js'
+import { parseHold } from '../../worker/attempt/hold.js'
+import type { HoldOptions } from '../../worker/attempt/hold.js'
 import type { ContextOf, HandledJob } from '../../worker/handlers.js'
 import { virtualClock } from '../world/clock.js'
 import { addedJob } from './added.js'
@@ -53,6 +55,8 @@ export interface Recorded<Jobs extends JobDefinitions = AnyJobs> {
   readonly waitsFor: readonly string[] | undefined
   /** The duration given to `ctx.snooze`, in milliseconds; undefined: it was not called. */
   readonly snoozed: Millis | undefined
+  /** What `ctx.hold` was called with: the duration in milliseconds; undefined: it was not called. */
+  readonly held: { readonly for: Millis; readonly of: 'name' | 'group' | 'queue' } | undefined
 }
 
 /** Options of `testContext`. */
@@ -151,6 +155,7 @@ class RecordingContext implements JobContext {
     continuation: undefined as AddedJob | undefined,
     waitsFor: undefined as readonly string[] | undefined,
     snoozed: undefined as Millis | undefined,
+    held: undefined as Recorded['held'],
   }
   readonly #options: AnyOptions
   readonly #definition: JobDefinition | undefined
@@ -247,6 +252,12 @@ class RecordingContext implements JobContext {
   readonly snooze = (duration: Duration): never => {
     this.recorded.snoozed = parseDuration(duration, 'ctx.snooze')
     throw new Snoozed('The handler has been left: the job is snoozed.', () => {})
+  }
+
+  readonly hold = (duration: Duration, options?: HoldOptions): never => {
+    const { name, group, for: length } = parseHold(duration, options, this.job)
+    this.recorded.held = { for: length, of: name !== undefined ? 'name' : group !== undefined ? 'group' : 'queue' }
+    throw new Snoozed('The handler has been left: its jobs are held.', () => {})
   }
 
   readonly prepare = async <T>(options: PrepareOptions, work: (inside: object) => T | Promise<T>): Promise<T> => {

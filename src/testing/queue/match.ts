@@ -1,5 +1,5 @@
 // testing/queue/match.ts: partial matches of data, as `toMatchObject` of test frameworks does them.
-import { isObject } from '../../job/options.js'
+import { isObject } from '../../job/values/options.js'
 
 /**
  * What a value must match: a part of an object, a list of the same length, or a function that decides. Matchers of test

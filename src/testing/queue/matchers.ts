@@ -1,6 +1,6 @@
 // testing/queue/matchers.ts: matchers of test queues, for `expect.extend` of vitest and jest.
-import { MillraceError } from '../../job/errors.js'
-import { invalid, whole } from '../../job/options.js'
+import { MillraceError } from '../../job/errors/errors.js'
+import { invalid, whole } from '../../job/values/options.js'
 import type { InputOf, JobDefinitions, NameOf } from '../../queue/define.js'
 import type { AddedJob, AddedOptions } from './added.js'
 import type { Match } from './match.js'

@@ -1,7 +1,7 @@
 // testing/queue/runs.ts: what a run of a job came to, for tests.
 import type { Move } from '../../job/change.js'
 import type { ErrorInfo, JobRecord, Time } from '../../job/job.js'
-import { decodeJson } from '../../job/json.js'
+import { decodeJson } from '../../job/values/json.js'
 import type { JobDefinitions, NameOf, OwnResultOf } from '../../queue/define.js'
 import type { JobOf } from '../../queue/queue-types.js'
 

@@ -1,10 +1,10 @@
 // testing/queue/test-queue.ts: a queue for tests: a real one, in memory and in virtual time, whose jobs the test runs.
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { MillraceError, quote } from '../../job/errors.js'
+import { MillraceError, quote } from '../../job/errors/errors.js'
 import type { JobRecord, Time } from '../../job/job.js'
-import { DEFAULT_JSON_LIMIT } from '../../job/json.js'
-import { checkName, refuseUnknown } from '../../job/names.js'
-import { invalid } from '../../job/options.js'
+import { DEFAULT_JSON_LIMIT } from '../../job/values/json.js'
+import { checkName, refuseUnknown } from '../../job/values/names.js'
+import { invalid } from '../../job/values/options.js'
 import type { InputOf, JobDefinitions, NameOf } from '../../queue/define.js'
 import { Job } from '../../queue/job.js'
 import { JobOperations } from '../../queue/operations/job-operations.js'
@@ -82,7 +82,7 @@ export class TestQueue<Jobs extends JobDefinitions = AnyJobs, Extra = unknown> e
     this.#operations = new JobOperations(connect(journal.store), jobs, options.maxDataBytes ?? DEFAULT_JSON_LIMIT)
   }
 
-  /** The jobs that were added to this queue, oldest first, whoever added them. Duplicates were not added. */
+  /** The jobs that were added to this queue, by any code, oldest first. Duplicates were not added. */
   added(): readonly AddedOf<Jobs>[]
   /**
    * The same, of one name: those whose data and options match. Both are written as for `add`, and what is left out may

@@ -1,9 +1,9 @@
 // testing/script/acting.ts: the handlers of scripted jobs, which do what the data of their job lists.
-import { UnrecoverableError, isMillraceError } from '../../job/errors.js'
+import { UnrecoverableError, isMillraceError } from '../../job/errors/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Job } from '../../queue/job.js'
 import type { AddOptions } from '../../queue/add-options.js'
-import type { BatchHandler } from '../../worker/batches/types.js'
+import type { BatchHandler } from '../../worker/batches/handler.js'
 import type { JobContext } from '../../worker/attempt/context.js'
 import type { Handler } from '../../worker/handlers.js'
 import type { History } from '../check/history.js'

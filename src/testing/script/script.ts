@@ -1,6 +1,6 @@
 // testing/script/script.ts: everything that happens in a simulation, as plain data that can be stored, shrunk and run again.
 import type { FailurePolicy, Millis } from '../../job/job.js'
-import type { CatchUp, Overlap } from '../../job/schedule-times.js'
+import type { CatchUp, Overlap } from '../../job/schedules/schedule-times.js'
 import type { LimitOptions } from '../../queue/settings/limits.js'
 
 /** The kinds of faults of a commit. */
@@ -106,6 +106,8 @@ export interface JobPlan {
   readonly priority?: number
   /** Default: none. */
   readonly delay?: Millis
+  /** Default: never. */
+  readonly expires?: Millis
   /** Default 3. */
   readonly attempts?: number
   /** A fixed backoff. Default: as in `add`. */
@@ -216,7 +218,7 @@ export type Operation =
     }
   | {
       readonly at: Millis
-      readonly do: 'unschedule'
+      readonly do: 'unschedule' | 'trigger' | 'pauseSchedule' | 'resumeSchedule'
       readonly process: string
       readonly queue: string
       readonly key: string

@@ -51,6 +51,7 @@ const optional = [
   'ownId',
   'priority',
   'delay',
+  'expires',
   'attempts',
   'lifo',
   'timeout',

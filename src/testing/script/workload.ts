@@ -1,5 +1,5 @@
 // testing/script/workload.ts: performs the operations of a script and records their results.
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError } from '../../job/errors/errors.js'
 import type { Millis } from '../../job/job.js'
 import { FlowProducer } from '../../queue/flows/flow.js'
 import type { Flow, FlowJob } from '../../queue/flows/flow.js'
@@ -49,6 +49,16 @@ export class Operator {
       case 'unschedule': {
         const queue = actor.queues.get(step.queue)!
         return void this.#call(actor, step.do, undefined, undefined, () => queue.unschedule(step.key))
+      }
+      case 'trigger': {
+        const queue = actor.queues.get(step.queue)!
+        return void this.#call(actor, step.do, undefined, undefined, () => queue.schedule(step.key).trigger())
+      }
+      case 'pauseSchedule':
+      case 'resumeSchedule': {
+        const schedule = actor.queues.get(step.queue)!.schedule(step.key)
+        const call = (): Promise<boolean> => (step.do === 'pauseSchedule' ? schedule.pause() : schedule.resume())
+        return void this.#call(actor, step.do, undefined, undefined, call)
       }
       case 'pause':
       case 'resume': {

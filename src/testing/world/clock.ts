@@ -1,6 +1,6 @@
 // testing/world/clock.ts: a virtual clock for tests: time stands still until the test advances it.
-import { parseDuration } from '../../job/duration.js'
-import type { Duration } from '../../job/duration.js'
+import { parseDuration } from '../../job/values/duration.js'
+import type { Duration } from '../../job/values/duration.js'
 import type { Millis, Time } from '../../job/job.js'
 import { createIds } from '../../store/ids.js'
 import { defer } from '../../store/runtime.js'
@@ -65,7 +65,7 @@ export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
     const limit = Math.min(end, timeline.next ?? Infinity)
     const poll = polls.next(limit)
     if (poll === undefined || poll >= (timeline.next ?? Infinity)) {
-      polls.happens()
+      polls.happens(limit)
       return timeline.step(end)
     }
     if (poll > end) return false
@@ -81,7 +81,7 @@ export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
     const run = { waits }
     runs.push(run)
     try {
-      polls.happens()
+      polls.happens(timeline.time)
       await settle()
       while (!done()) {
         if (isNext(run) && !step(end)) break

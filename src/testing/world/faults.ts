@@ -1,5 +1,5 @@
 // testing/world/faults.ts: the connection of a process to the store, with late, lost, doubled and busy calls, and outages.
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError } from '../../job/errors/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Batch, Notice, Receipt, Store, Verdict, WatchOptions } from '../../store/store.js'
@@ -64,7 +64,7 @@ class FaultyConnection implements Store {
   get: Store['get'] = (ids) => this.#read(() => this.#options.store.get(ids))
   find: Store['find'] = (query) => this.#read(() => this.#options.store.find(query))
   details: Store['details'] = (query) => this.#read(() => this.#options.store.details(query))
-  tally: Store['tally'] = (queues) => this.#read(() => this.#options.store.tally(queues))
+  tally: Store['tally'] = (queues, tx, options) => this.#read(() => this.#options.store.tally(queues, tx, options))
   due: Store['due'] = (query) => this.#read(() => this.#options.store.due(query))
 
   commit(batch: Batch): Promise<Receipt> {

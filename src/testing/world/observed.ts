@@ -1,12 +1,12 @@
 // testing/world/observed.ts: wraps handlers so that the history records every run.
-import { parseDuration } from '../../job/duration.js'
+import { parseDuration } from '../../job/values/duration.js'
 import type { Millis } from '../../job/job.js'
 import type { JobDefinitions } from '../../queue/define.js'
 import type { Job } from '../../queue/job.js'
-import type { BatchHandler, BatchHandlerOptions } from '../../worker/batches/types.js'
+import type { BatchHandler, BatchHandlerOptions } from '../../worker/batches/handler.js'
 import type { JobSignal, Middleware } from '../../worker/attempt/context.js'
 import type { Handler, HandlerOptions, Handlers } from '../../worker/handlers.js'
-import { phasesIn } from '../../worker/phases/types.js'
+import { phasesIn } from '../../worker/phases/handler.js'
 import type { History, Run } from '../check/history.js'
 import type { Process } from './process.js'
 

@@ -3,8 +3,8 @@ import type { Millis } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 
 interface Poll {
-  /** When it would fire if none were skipped. */
-  readonly at: Millis
+  /** When it would fire if none were skipped from here on. */
+  at: Millis
   readonly delay: Millis
   /** How often something else had happened when it was armed. */
   readonly armed: number
@@ -14,7 +14,7 @@ interface Poll {
 
 /**
  * The pending polls of a virtual clock. After everything else that happens, each poll fires at its time; if nothing else
- * happens from then on, those that follow are skipped, apart from the last one before the next timer. So whoever reads
+ * happens from then on, those that follow are skipped, apart from the last one before the next timer. So a reader of
  * the store then finds it as if all of them had fired, heartbeats included.
  */
 export class Polls {
@@ -22,8 +22,14 @@ export class Polls {
   /** Counts what happens besides polls. */
   #happened = 0
 
-  /** Something else happens: the next of each poll is not skipped. */
-  happens(): void {
+  /**
+   * Something else happens at this time: the next of each poll is not skipped. Those before it were, so the next one is
+   * not late for them.
+   */
+  happens(now: Millis): void {
+    for (const poll of this.#pending) {
+      if (this.#isSkipped(poll)) poll.at += Math.max(0, Math.floor((now - poll.at) / poll.delay)) * poll.delay
+    }
     this.#happened++
   }
 

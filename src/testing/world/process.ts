@@ -1,6 +1,6 @@
 // testing/world/process.ts: a simulated process with its own runtime, behind a gate that can be frozen or closed for good.
-import { parseDuration } from '../../job/duration.js'
-import type { Duration } from '../../job/duration.js'
+import { parseDuration } from '../../job/values/duration.js'
+import type { Duration } from '../../job/values/duration.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Random } from './random.js'

@@ -27,10 +27,18 @@ interface Lane {
   cursor: string | undefined
   passed: number
   since: Millis
+  /** Where the last round stopped although there was more; the next one continues there. */
+  stopped: Position | undefined
+}
+
+/** A place among the finished jobs of a lane, and how many jobs that stay are before it. */
+interface Position {
+  readonly cursor: string | undefined
+  readonly passed: number
 }
 
 /**
- * Removes the oldest finished jobs of a name when there are more than its newest job says. Whoever ends such a job
+ * Removes the oldest finished jobs of a name when there are more than its newest job allows. The settlement of such a job
  * notes its lane, and a round compares the store's count of that lane with the rule: it reads only jobs that are too
  * many, oldest first, and a name without such jobs costs nothing.
  */
@@ -58,7 +66,16 @@ export class KeepLast {
     const key = JSON.stringify([queue, name, state])
     let lane = this.#lanes.get(key)
     if (lane === undefined) {
-      lane = { queue, name, state, count, cursor: undefined, passed: 0, since: this.#connection.runtime.elapsed() }
+      lane = {
+        queue,
+        name,
+        state,
+        count,
+        cursor: undefined,
+        passed: 0,
+        since: this.#connection.runtime.elapsed(),
+        stopped: undefined,
+      }
       this.#lanes.set(key, lane)
     }
     lane.count = count
@@ -108,12 +125,16 @@ export class KeepLast {
     const query = { queue, names: [name], states: [state], kind: 'job', order: 'oldest' } as const
     let excess = await this.#excess(lane)
     if (excess < lane.passed || runtime.elapsed() - lane.since > REMEMBER) {
-      Object.assign(lane, { cursor: undefined, passed: 0, since: runtime.elapsed() })
+      Object.assign(lane, { cursor: undefined, passed: 0, since: runtime.elapsed(), stopped: undefined })
     }
-    let { cursor, passed } = lane
-    let leading = true
+    let { cursor, passed }: Position = lane.stopped ?? lane
+    let leading = lane.stopped === undefined
+    lane.stopped = undefined
     for (let page = 0; excess > passed; page++) {
-      if (page === MAX_PAGES) return true
+      if (page === MAX_PAGES) {
+        lane.stopped = { cursor, passed }
+        return true
+      }
       const limit = Math.min(excess - passed, PAGE_SIZE)
       const found = await store.find({ ...query, ...(cursor !== undefined && { cursor }), limit })
       // Counted after the jobs were read: if other workers removed some meanwhile, fewer are too many, and none is

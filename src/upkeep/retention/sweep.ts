@@ -4,6 +4,7 @@ import type { FinishedState, JobRecord, KeepByState, Millis, Time } from '../../
 import { expired, isUnstamped } from '../../job/retention.js'
 import type { Connection } from '../../store/connection.js'
 import { runSteps } from '../../store/maybe-sync.js'
+import { expireSeries, foldSeries } from '../../store/series-cells.js'
 import { pages } from '../../store/read-pages.js'
 import { poll } from '../../store/runtime.js'
 import type { Stop } from '../../store/runtime.js'
@@ -70,11 +71,27 @@ export class Sweep {
   async #sweep(): Promise<void> {
     let next = Infinity
     try {
-      for (const queue of this.#parts.queues) next = Math.min(next, await this.#sweepQueue(queue))
+      for (const queue of this.#parts.queues) {
+        await this.#sweepSeries(queue)
+        next = Math.min(next, await this.#sweepQueue(queue))
+      }
     } catch (error) {
       if (!this.#stopped) this.#parts.errors.report(error)
     }
     this.#schedule(next - this.#clock.now())
+  }
+
+  /** Folds counts that processes have left behind, and removes old rows. */
+  async #sweepSeries(queue: string): Promise<void> {
+    const { store, series, renewals } = this.#parts.connection
+    const keep = series.kept(queue)
+    if (keep === false) return
+    const cells = {
+      details: store.details.bind(store),
+      commit: renewals.commit.bind(renewals),
+    }
+    await foldSeries(cells, queue)
+    await expireSeries(cells, queue, keep, this.#clock.now())
   }
 
   /** Returns when the next job may be old enough. */

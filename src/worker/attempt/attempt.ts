@@ -1,7 +1,8 @@
 // worker/attempt/attempt.ts: a claimed job in this worker: its lease, its signal, its timers, and how its run ended.
-import { parseDuration } from '../../job/duration.js'
-import type { Duration } from '../../job/duration.js'
-import type { MillraceError } from '../../job/errors.js'
+import { parseDuration } from '../../job/values/duration.js'
+import type { Duration } from '../../job/values/duration.js'
+import type { MillraceError } from '../../job/errors/errors.js'
+import type { NewHold } from '../../job/holds.js'
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import type { Outcome, Returned } from '../../job/lifecycle.js'
 import { leftOpen } from '../../job/phases.js'
@@ -15,9 +16,11 @@ import type { ParsedHandler } from '../options.js'
 import type { WorkerParts } from '../parts.js'
 import type { Children } from './children.js'
 import { Snoozed, abortFor } from './context.js'
+import { parseHold } from './hold.js'
+import type { HoldOptions } from './hold.js'
 import type { AbortReason, JobAbort, JobSignal } from './context.js'
-import { leaseLost } from './failure.js'
-import type { PhaseFailure } from './failure.js'
+import { leaseLost } from './attempt-errors.js'
+import type { PhaseFailure } from './attempt-errors.js'
 import { GuardedCalls } from './early-exit.js'
 import { mergeEntries, noteOf } from './pending-notes.js'
 import type { LastNote, NoteEntry, PendingNotes } from './pending-notes.js'
@@ -68,6 +71,8 @@ export class Attempt {
   readonly handler: ParsedHandler
   /** When its lease expires, by this process's clock. Renewals extend it. */
   leaseEnds: Millis
+  /** When its claim was sent, by this process's clock. */
+  readonly #claimed: Millis
   /** At the last renewal, another transaction had the job locked. */
   busy = false
   /** Why the lease is lost. */
@@ -93,6 +98,8 @@ export class Attempt {
 
   /** When `ctx.snooze` asked to run again. */
   snoozed: Millis | undefined
+  /** The hold that `ctx.hold` asked for. */
+  held: NewHold | undefined
   /** When to run again after the handler has returned. */
   postponed: Postponed | undefined
   /** The outcome that a step asked for: the job sleeps, or waits for a signal. */
@@ -135,11 +142,21 @@ export class Attempt {
     this.record = this.known = record
     this.handler = handler
     this.leaseEnds = leaseEnds
+    this.#claimed = leaseEnds - handler.lease
   }
 
   /** How the job is declared. */
   get definition(): JobDefinition | undefined {
     return this.parts.jobs?.[this.record.name]
+  }
+
+  /**
+   * The time by the store's clock, as far as this process knows it: the time of the claim, and how long ago that was. It
+   * is ahead by no more than the claim took.
+   */
+  storeTime(): Time {
+    const since = this.parts.connection.runtime.elapsed() - this.#claimed
+    return Math.round((this.record.startedAt ?? 0) + Math.max(0, since))
   }
 
   /** Whether the handler is running now. */
@@ -160,7 +177,12 @@ export class Attempt {
 
   /** Whether the handler has asked to run again, and only has to end. */
   get endsEarly(): boolean {
-    return this.snoozed !== undefined || this.children?.waits === true || this.stepOutcome !== undefined
+    return (
+      this.snoozed !== undefined ||
+      this.held !== undefined ||
+      this.children?.waits === true ||
+      this.stepOutcome !== undefined
+    )
   }
 
   /** The changes of an outcome, preceded by the handler's last note and by how its last phase ended, if there are any. */
@@ -286,6 +308,13 @@ export class Attempt {
   postpone(duration: Duration): Snoozed {
     this.snoozed = parseDuration(duration, 'ctx.snooze')
     return new Snoozed('The job is snoozed.', () => this.uncaught('ctx.snooze'))
+  }
+
+  /** Holds jobs like this one, and runs this one again afterwards, whatever the outcome of its handler. */
+  hold(duration: Duration, options?: HoldOptions): Snoozed {
+    const { record, parts } = this
+    this.held = { ...parseHold(duration, options, record), by: parts.id, job: record.id }
+    return new Snoozed('The job is held.', () => this.uncaught('ctx.hold'))
   }
 
   /** Nothing caught the early exit of a call: the handler does not await the function that made it. */

@@ -1,7 +1,7 @@
 // worker/attempt/context.ts: the context of a handler, `ctx`, and middleware that wraps handlers.
-import type { Duration } from '../../job/duration.js'
-import { MillraceError } from '../../job/errors.js'
-import type { Jsonable } from '../../job/json.js'
+import type { Duration } from '../../job/values/duration.js'
+import { MillraceError } from '../../job/errors/errors.js'
+import type { Jsonable } from '../../job/values/json.js'
 import type { JobDefinitions, NameOf } from '../../queue/define.js'
 import type { Job } from '../../queue/job.js'
 import type { PageWish } from '../../queue/operations/filter.js'
@@ -13,6 +13,7 @@ import type { Store, TakenBy } from '../../store/store.js'
 import { UnawaitedCalls } from './unawaited.js'
 import type { WaitOptions } from './children.js'
 import { EarlyExit } from './early-exit.js'
+import type { HoldOptions } from './hold.js'
 
 /** Why a running handler should stop. */
 export type AbortReason = 'cancelled' | 'lease-lost' | 'completed-elsewhere' | 'removed' | 'timeout' | 'shutdown'
@@ -39,7 +40,7 @@ export class JobAbort extends Error {
 const messages: Readonly<Record<AbortReason, string>> = {
   cancelled: 'The job was cancelled.',
   'lease-lost': 'The lease of this job ran out, and it may run elsewhere.',
-  'completed-elsewhere': 'The job was finished by somebody else.',
+  'completed-elsewhere': 'The job was finished by another process or call.',
   removed: 'The job was removed.',
   timeout: 'The handler ran past its timeout.',
   shutdown: 'The worker is shutting down.',
@@ -141,6 +142,12 @@ export interface JobContext<
   /** Ends this run here and runs the job again after that time; the attempt does not count. Never returns. */
   snooze(duration: Duration): never
   /**
+   * Ends this run here, and holds jobs like this one for that time: of its name (the default), its group or its queue.
+   * No worker starts another of them until then; this one waits in its place, and the attempt does not count. For a
+   * service that answers 429. Of two holds for the same jobs the one that ends later counts. Never returns.
+   */
+  hold(duration: Duration, options?: HoldOptions): never
+  /**
    * Does something once for the job, however often its handler runs. The result of `fn` is kept across retries, crashes
    * and manual retries, and returned again under the same name. Resolves when the result is durable. An error of `fn`
    * is not kept. A result that is not JSON, or too large, fails the job permanently.
@@ -165,7 +172,7 @@ export interface JobContext<
   waitForSignal<T = unknown>(name: string, options?: SignalOptions): Promise<T>
 }
 
-/** Thrown by `ctx.snooze` to end the run. */
+/** Thrown by `ctx.snooze` and `ctx.hold` to end the run. */
 export class Snoozed extends EarlyExit {
   override readonly name = 'Snoozed'
 }
@@ -229,6 +236,6 @@ function extend(ctx: JobContext, extra: object | void): void {
 
 /** The names of the context, and that by which an assignment would replace all of them. */
 const reserved: ReadonlySet<string> = new Set([
-  ...'signal progress log prepare complete add waitFor dependencies snooze step sleep waitForSignal'.split(' '),
+  ...'signal progress log prepare complete add waitFor dependencies snooze hold step sleep waitForSignal'.split(' '),
   ...'phaseResult phaseResults __proto__'.split(' '),
 ])

@@ -1,6 +1,6 @@
 // worker/attempt/early-exit.ts: errors that end a run early, and errors of calls that a handler forgot to await.
 import { setImmediate } from 'node:timers'
-import { isInstance } from '../../job/errors.js'
+import { isInstance } from '../../job/errors/errors.js'
 
 /** Marks the guard and the errors it handles, including those of another copy of this package in the same process. */
 const UNCAUGHT = Symbol.for('millrace.uncaught')
@@ -16,7 +16,7 @@ export class EarlyExit extends Error {
 
   /** `uncaught` is called if nothing has caught it. */
   constructor(message: string, uncaught: () => void) {
-    super(`${message} Where nobody catches this, a promise was not awaited.`)
+    super(`${message} If this is not caught, a promise was not awaited.`)
     this[UNCAUGHT] = uncaught
     guard()
   }

@@ -2,7 +2,7 @@
 import type { OperationResult, UpdateOptions } from '../../queue/job.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { parseWhen } from '../../queue/add-options.js'
-import { notInBatch } from '../batches/types.js'
+import { notInBatch } from '../batches/handler.js'
 import type { Leases } from '../leases.js'
 import type { ParsedHandler } from '../options.js'
 import type { WorkerParts } from '../parts.js'

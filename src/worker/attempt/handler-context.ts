@@ -1,5 +1,5 @@
 // worker/attempt/handler-context.ts: the context that a handler is called with, over its attempt.
-import type { Duration } from '../../job/duration.js'
+import type { Duration } from '../../job/values/duration.js'
 import type { PageOptions } from '../../queue/operations/filter.js'
 import type { DependencyPage, Ended } from '../../queue/flows/chain-types.js'
 import type { AddOptions, Dependency } from '../../queue/add-options.js'
@@ -11,6 +11,7 @@ import { dependenciesOf } from './children.js'
 import type { WaitOptions } from './children.js'
 import type { JobContext, JobSignal, PrepareOptions, SignalOptions } from './context.js'
 import type { HandlerAttempt } from './handler-attempt.js'
+import type { HoldOptions } from './hold.js'
 import { logEntry, progressEntry } from './pending-notes.js'
 import type { NoteEntry } from './pending-notes.js'
 
@@ -76,6 +77,13 @@ export class Context implements JobContext {
 
   get snooze() {
     return (duration: Duration): never => this.#attempt.guard('ctx.snooze', () => snooze(this.#attempt, duration))
+  }
+
+  get hold() {
+    return (duration: Duration, options?: HoldOptions): never =>
+      this.#attempt.guard('ctx.hold', () => {
+        throw this.#attempt.hold(duration, options)
+      })
   }
 
   get step(): JobContext['step'] {

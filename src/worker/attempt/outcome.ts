@@ -1,9 +1,9 @@
 // worker/attempt/outcome.ts: the outcome of an attempt, from what its handler returned or threw.
-import { isInstance, isMillraceError, quote } from '../../job/errors.js'
-import { describeError, isUnrecoverable } from '../../job/failure.js'
+import { isInstance, isMillraceError, quote } from '../../job/errors/errors.js'
+import { describeError, isUnrecoverable } from '../../job/errors/failure.js'
 import type { Millis } from '../../job/job.js'
-import { encodeJson } from '../../job/json.js'
-import type { JsonText } from '../../job/json.js'
+import { encodeJson } from '../../job/values/json.js'
+import type { JsonText } from '../../job/values/json.js'
 import type { Outcome } from '../../job/lifecycle.js'
 import { backoffDelay, defaultBackoff } from '../../job/retry.js'
 import { Job } from '../../queue/job.js'
@@ -11,7 +11,7 @@ import type { Attempt } from './attempt.js'
 import { refuseEndlessWait, returned } from './children.js'
 import type { Children } from './children.js'
 import { EarlyExit } from './early-exit.js'
-import { isThenable, notStored } from './failure.js'
+import { isThenable, notStored } from './attempt-errors.js'
 import type { HandlerAttempt } from './handler-attempt.js'
 import { validateResult } from './payload.js'
 import type { ValidResult } from './payload.js'
@@ -85,6 +85,7 @@ export function thrownOutcome(attempt: HandlerAttempt, thrown: unknown): Attempt
   if (uncaughtExit === undefined) {
     if (attempt.stepOutcome !== undefined) return attempt.stepOutcome
     if (children?.waits === true) return waitOutcome(attempt, children)
+    if (attempt.held !== undefined) return { kind: 'held', hold: attempt.held }
     if (attempt.snoozed !== undefined) return { kind: 'snoozed', for: attempt.snoozed }
   }
   if (attempt.timeoutError !== undefined) return failure(attempt, attempt.timeoutError, true)

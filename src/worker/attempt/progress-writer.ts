@@ -1,5 +1,5 @@
 // worker/attempt/progress-writer.ts: writes the notes of a handler: with the next batch, or in the open transaction.
-import { isMillraceError } from '../../job/errors.js'
+import { isMillraceError } from '../../job/errors/errors.js'
 import { joinedTransaction } from '../../store/transaction-context.js'
 import type { OpenTransaction } from '../../store/transaction-context.js'
 import { AwaitedPromise } from '../../queue/flows/awaited.js'

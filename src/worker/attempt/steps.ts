@@ -1,27 +1,27 @@
 // worker/attempt/steps.ts: steps that survive retries: `ctx.step`, `ctx.sleep`, `ctx.waitForSignal`.
-import { parseDuration } from '../../job/duration.js'
-import type { Duration } from '../../job/duration.js'
-import { MillraceError, isInstance, isMillraceError, quote } from '../../job/errors.js'
+import { parseDuration } from '../../job/values/duration.js'
+import type { Duration } from '../../job/values/duration.js'
+import { MillraceError, isInstance, isMillraceError, quote } from '../../job/errors/errors.js'
 import { isFinished } from '../../job/job.js'
 import type { Edge, EdgeError, JobRecord, Millis } from '../../job/job.js'
-import { decodeJson, encodeJson } from '../../job/json.js'
-import type { JsonText } from '../../job/json.js'
+import { decodeJson, encodeJson } from '../../job/values/json.js'
+import type { JsonText } from '../../job/values/json.js'
 import type { Outcome } from '../../job/lifecycle.js'
-import { checkName, refuseUnknown } from '../../job/names.js'
+import { checkName, refuseUnknown } from '../../job/values/names.js'
 import { expectSignal } from '../../job/signals.js'
 import type { JobOperations } from '../../queue/operations/job-operations.js'
-import { checkSignal, isSignalEdge, signalId, signalRow } from '../../queue/signals.js'
+import { checkSignal, isSignalEdge, signalId, signalRow } from '../../queue/send-signal.js'
 import { readDetails } from '../../store/read-pages.js'
 import { runSteps } from '../../store/maybe-sync.js'
 import type { DetailsPart, JobDetails } from '../../store/store.js'
 import { outOfOrder } from '../../queue/flows/follow-ups.js'
 import { openTransaction } from '../../store/transaction-context.js'
-import { notInBatch } from '../batches/types.js'
+import { notInBatch } from '../batches/handler.js'
 import type { Attempt } from './attempt.js'
 import type { ProgressWriter } from './progress-writer.js'
 import { UnawaitedCalls } from './unawaited.js'
 import type { SignalOptions } from './context.js'
-import { checkCallback, notStored } from './failure.js'
+import { checkCallback, notStored } from './attempt-errors.js'
 import { EarlyExit } from './early-exit.js'
 
 /** The steps and signals of earlier runs, and the steps that this run has added. */
@@ -109,7 +109,8 @@ export class DurableSteps {
       const key = `sleep:${checkName(name, 'sleep name')}`
       const time = parseDuration(duration, 'ctx.sleep')
       const { steps } = await this.#load()
-      if (!steps.has(key)) this.#endRun(call, { kind: 'snoozed', for: time, steps: [{ name: key, result: undefined }] })
+      if (!steps.has(key))
+        this.#endRun(call, { kind: 'snoozed', for: time, steps: [{ name: key, result: undefined, ran: 0 }] })
     })
   }
 
@@ -134,11 +135,14 @@ export class DurableSteps {
   #once(key: string, name: string, run: () => unknown, steps: StepHistory['steps']): Promise<JsonText | undefined> {
     const running = this.#running.get(key)
     if (running !== undefined) return running
+    const { runtime } = this.#operations.connection
     const runStep = async (): Promise<JsonText | undefined> => {
       try {
+        const began = runtime.elapsed()
         const value = await run()
         const result = this.#encode(name, value)
-        await this.#writer.note({ steps: [{ name: key, result }] })
+        const ran = Math.max(0, Math.round(runtime.elapsed() - began))
+        await this.#writer.note({ steps: [{ name: key, result, ran }] })
         steps.set(key, result)
         return result
       } finally {
@@ -195,6 +199,12 @@ export class DurableSteps {
   async #read(): Promise<StepHistory> {
     const [found] = await this.#details(['steps', 'edges'])
     const { steps = [], edges = [] } = found ?? {}
+    // A job that was removed has no steps either, and the steps of earlier claims would run again.
+    const { id, fence } = this.#attempt.record
+    if (steps.length === 0 && fence > 1) {
+      const job = await this.#operations.session().get(id)
+      if (job === undefined) throw this.#attempt.lostError()
+    }
     // Results of dependencies may be many and large, and only those of signals are needed here.
     const signalled = edges.some((edge) => isSignalEdge(edge) && edge.state !== 'open')
     const ended = signalled ? (await this.#details(['edges', 'outcomes']))[0]?.edges.filter(isSignalEdge) : undefined

@@ -1,5 +1,5 @@
 // worker/attempt/unawaited.ts: tracks the calls of a handler, to find those that it does not await.
-import { MillraceError, isInstance } from '../../job/errors.js'
+import { MillraceError, isInstance } from '../../job/errors/errors.js'
 import { AwaitedPromise } from '../../queue/flows/awaited.js'
 import { EarlyExit } from './early-exit.js'
 

@@ -1,19 +1,20 @@
 // worker/batches/run.ts: one call of a handler for many jobs: gathering them, the call itself, and the result of each.
-import { MillraceError } from '../../job/errors.js'
-import type { Duration } from '../../job/duration.js'
-import { describeError, isError } from '../../job/failure.js'
+import { MillraceError } from '../../job/errors/errors.js'
+import type { Duration } from '../../job/values/duration.js'
+import { describeError, isError } from '../../job/errors/failure.js'
 import type { Millis } from '../../job/job.js'
 import type { Job } from '../../queue/job.js'
 import { outside } from '../../store/transaction-context.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Attempt } from '../attempt/attempt.js'
-import { notInBatch } from './types.js'
-import type { BatchContext, BatchHandler, BatchedContext, ParsedBatch } from './types.js'
+import { notInBatch } from './handler.js'
+import type { BatchContext, BatchHandler, BatchedContext, ParsedBatch } from './handler.js'
 import { Snoozed } from '../attempt/context.js'
 import type { AbortReason, JobContext, JobSignal } from '../attempt/context.js'
-import { isThenable } from '../attempt/failure.js'
+import { isThenable } from '../attempt/attempt-errors.js'
 import type { HandlerAttempt } from '../attempt/handler-attempt.js'
 import { Context } from '../attempt/handler-context.js'
+import type { HoldOptions } from '../attempt/hold.js'
 
 /** How the call of a batch ended. */
 export interface BatchEnd {
@@ -46,6 +47,7 @@ export class Batch {
   /** In claim order. */
   #attempts: HandlerAttempt[] = []
   #waitOver = false
+  #gathering = true
   #timer: Stop | undefined
   /** Started, and neither ready for the call nor ended. */
   readonly #awaited = new Set<Attempt>()
@@ -78,14 +80,23 @@ export class Batch {
     return this.size - this.#attempts.length
   }
 
-  /** Whether the batch can start as soon as it has a slot. */
+  /** Whether the batch can start as soon as it has a slot. One that has lost all of its jobs ends there. */
   get isReady(): boolean {
-    return this.room <= 0 || (this.wait === 0 ? this.dry : this.#waitOver)
+    return this.room <= 0 || this.#attempts.length === 0 || (this.wait === 0 ? this.dry : this.#waitOver)
   }
 
   /** Adds a job. */
   add(attempt: HandlerAttempt): void {
     this.#attempts.push(attempt)
+  }
+
+  /** Drops a job that was lost while the batch gathers; returns false if it does not gather any more. */
+  drop(attempt: HandlerAttempt): boolean {
+    if (!this.#gathering) return false
+    // A full batch accepts no more jobs: it starts with those that are left.
+    if (this.room <= 0) this.dry = this.#waitOver = true
+    this.#attempts = this.#attempts.filter((each) => each !== attempt)
+    return true
   }
 
   /** Calls back when it has gathered for long enough. */
@@ -98,6 +109,7 @@ export class Batch {
 
   /** Stops gathering. */
   stop(): void {
+    this.#gathering = false
     this.#timer?.()
   }
 
@@ -216,6 +228,12 @@ class MemberContext extends Context {
   }
 
   // @ts-expect-error elsewhere it never returns
+  override get hold() {
+    return (duration: Duration, options?: HoldOptions): Error =>
+      this.#member.guard('ctx.hold', () => this.#member.hold(duration, options))
+  }
+
+  // @ts-expect-error elsewhere it never returns
   override get snooze() {
     return (duration: Duration): Error => this.#member.guard('ctx.snooze', () => this.#member.postpone(duration))
   }
@@ -263,6 +281,15 @@ class Call implements BatchContext {
       for (const { attempt } of this.#members.values()) attempt.guard('ctx.snooze', () => attempt.postpone(duration))
       throw new Snoozed('The jobs are snoozed.', () => {
         for (const { attempt } of this.#members.values()) attempt.uncaught('ctx.snooze')
+      })
+    }
+  }
+
+  get hold() {
+    return (duration: Duration, options?: HoldOptions): never => {
+      for (const { attempt } of this.#members.values()) attempt.guard('ctx.hold', () => attempt.hold(duration, options))
+      throw new Snoozed('The jobs are held.', () => {
+        for (const { attempt } of this.#members.values()) attempt.uncaught('ctx.hold')
       })
     }
   }

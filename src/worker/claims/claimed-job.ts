@@ -1,13 +1,14 @@
 // worker/claims/claimed-job.ts: a job that was claimed by hand: every call is bound to the fence of its claim.
-import { parseDuration } from '../../job/duration.js'
-import type { Duration } from '../../job/duration.js'
-import { MillraceError, isMillraceError } from '../../job/errors.js'
-import { describeError, isUnrecoverable } from '../../job/failure.js'
+import { parseDuration } from '../../job/values/duration.js'
+import type { Duration } from '../../job/values/duration.js'
+import { MillraceError, isMillraceError } from '../../job/errors/errors.js'
+import { describeError, isUnrecoverable } from '../../job/errors/failure.js'
+import { tooManyHolds } from '../../job/holds.js'
 import type { JobRecord, Millis, Time } from '../../job/job.js'
-import type { Jsonable } from '../../job/json.js'
+import type { Jsonable } from '../../job/values/json.js'
 import { note, settle } from '../../job/lifecycle.js'
 import type { Outcome } from '../../job/lifecycle.js'
-import { refuseUnknown } from '../../job/names.js'
+import { refuseUnknown } from '../../job/values/names.js'
 import { leftOpen } from '../../job/phases.js'
 import { backoffDelay } from '../../job/retry.js'
 import { FollowUps, outOfOrder } from '../../queue/flows/follow-ups.js'
@@ -18,6 +19,8 @@ import { joinedTransaction } from '../../store/transaction-context.js'
 import type { Group, Verdict } from '../../store/store.js'
 import { abortFor } from '../attempt/context.js'
 import type { AbortReason, LostReason } from '../attempt/context.js'
+import { parseHold } from '../attempt/hold.js'
+import type { HoldOptions } from '../attempt/hold.js'
 import { storedResult } from '../attempt/payload.js'
 import { logEntry, noteOf, progressEntry } from '../attempt/pending-notes.js'
 import type { NoteEntry } from '../attempt/pending-notes.js'
@@ -157,6 +160,18 @@ export class ClaimedJob<AJob extends Job = Job, Return = unknown, Plan = unknown
     })
   }
 
+  /**
+   * Holds jobs like this one for that time: of its name (the default), its group or its queue, so that no worker starts
+   * another, and returns the job to the queue, in its old place; the attempt does not count. For a service that answers
+   * 429. Rejects with `TOO_MANY_HOLDS` where the queue has as many as it may have; the job then stays with the caller.
+   */
+  hold(duration: Duration, options?: HoldOptions): Promise<void> {
+    return this.#settle('hold', async (session) => {
+      const hold = parseHold(duration, options, this.#record, 'hold')
+      await this.#commit(session, { kind: 'held', hold: { ...hold, by: this.worker, job: this.id } })
+    })
+  }
+
   /** Returns the job to the queue, in its old place; the attempt does not count. */
   release(): Promise<void> {
     return this.#settle('release', async (session) => void (await this.#commit(session, { kind: 'interrupted' })))
@@ -164,8 +179,8 @@ export class ClaimedJob<AJob extends Job = Job, Return = unknown, Plan = unknown
 
   /**
    * Renews the lease: the job belongs to the caller for the length of a lease from now on. Returns `held: false` with
-   * the reason if it does not any more: stop the work then. A lease that has expired is renewed as long as nobody else
-   * has taken the job.
+   * the reason if it does not any more: stop the work then. A lease that has expired is renewed as long as no other
+   * worker has taken the job.
    */
   async heartbeat(options: HeartbeatOptions = {}): Promise<Heartbeat> {
     refuseUnknown(options, ['lease'], 'heartbeat')
@@ -261,12 +276,16 @@ export class ClaimedJob<AJob extends Job = Job, Return = unknown, Plan = unknown
       }
       if (verdict.ok || (this.#unsure && this.#wasApplied(decided, verdict))) {
         const ended = outcomeName(decided, group)
+        session.changed(this.#record, group)
         if (ended === 'completed' || ended === 'failed') this.#host.keepLast.ended(this.#record, ended)
         return group
       }
       const others = followUps !== undefined && isAboutOthers(group, verdict, this.#record.id)
       const resolved = others ? await followUps.resolveRefusal(group, verdict, session) : undefined
-      if (resolved === undefined) throw this.#refusal(verdict, session, true)
+      if (resolved === undefined) {
+        if (decided.kind === 'held' && verdict.why === 'full') throw tooManyHolds(this.queue)
+        throw this.#refusal(verdict, session, true)
+      }
       if ('error' in resolved) throw resolved.error
     }
   }

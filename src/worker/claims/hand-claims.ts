@@ -1,7 +1,7 @@
 // worker/claims/hand-claims.ts: claims jobs for a caller that has a loop of its own, and waits for them. Does what a
 // worker does besides: upkeep, its entry in the registry, webhook deliveries.
-import { MillraceError } from '../../job/errors.js'
-import { describeError } from '../../job/failure.js'
+import { MillraceError } from '../../job/errors/errors.js'
+import { describeError } from '../../job/errors/failure.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { settle } from '../../job/lifecycle.js'
 import { JobOperations } from '../../queue/operations/job-operations.js'
@@ -82,6 +82,7 @@ export class HandClaims implements ClaimHost {
       queues: [queue.name],
       every: UPKEEP_EVERY,
       renewEvery: RENEW_EVERY,
+      lease: 3 * RENEW_EVERY,
       reconnect: defaultReconnect,
       keepLast: this.keepLast,
       callbacks: queue.retention?.callbacks,
@@ -89,7 +90,7 @@ export class HandClaims implements ClaimHost {
       claimer: { isClaimingFor: (worker) => worker !== undefined && this.#unanswered.has(worker) },
       registry: { others: 0 },
       errors: { report: (error) => queue.emitter.error(error) },
-      reporter: { upkept: () => {} },
+      reporter: { upkept: (job, changes) => this.connection.series.changed(job, changes) },
     })
   }
 
@@ -131,6 +132,7 @@ export class HandClaims implements ClaimHost {
     const stopped = [...this.#registrations.values()].map(({ entry }) => entry.announce('stopped', 'worker-stopped'))
     await Promise.allSettled(stopped)
     this.operations.close()
+    await this.connection.series.flush()
     if (undelivered !== undefined) throw undelivered
   }
 
@@ -194,7 +196,7 @@ export class HandClaims implements ClaimHost {
 
   #onNotice(notice: Notice): void {
     const { name } = this.#queue
-    for (const { queue, at } of notice.due) if (queue === name) this.#upkeep.expect(at)
+    for (const { queue, at } of notice.due) this.#upkeep.expect(queue, at)
     if (notice.work.includes(name)) for (const each of this.#waiting) each.wake()
   }
 
@@ -205,7 +207,7 @@ export class HandClaims implements ClaimHost {
   #register(worker: string, { handles, names }: ClaimRequest): void {
     if (this.#registrations.has(worker)) return this.seen()
     const { connection } = this
-    const settings = { handles, names, renewEvery: SEEN_EVERY }
+    const settings = { handles, names, renewEvery: SEEN_EVERY, concurrency: 0 }
     const { origin, ...own } = entryOf({ id: worker, queues: [this.#queue.name], connection, settings })
     const isOurs = worker === this.#id && origin !== undefined
     const entry = new Registration(connection, isOurs ? { ...own, origin } : own, { workerEvent: () => {} })
@@ -277,7 +279,10 @@ export class HandClaims implements ClaimHost {
       const record = records[at]!
       if (handle instanceof MillraceError) {
         const error = describeError(handle)
-        refused.push(connection.main.commit(settle(record, { kind: 'threw', error, retryable: false, retryIn: 0 })))
+        const changes = settle(record, { kind: 'threw', error, retryable: false, retryIn: 0 })
+        refused.push(
+          connection.main.commit(changes).then((verdict) => verdict.ok && connection.series.changed(record, changes)),
+        )
       } else {
         kept.push(record)
         claimed.push(new ClaimedJob(this, record, handle, request))

@@ -1,9 +1,9 @@
 // worker/claims/options.ts: the options of `queue.claim`: their types, checks and defaults.
-import { parseDuration } from '../../job/duration.js'
-import type { Duration } from '../../job/duration.js'
+import { parseDuration } from '../../job/values/duration.js'
+import type { Duration } from '../../job/values/duration.js'
 import type { Millis } from '../../job/job.js'
-import { checkName, refuseUnknown } from '../../job/names.js'
-import { invalid, isObject, mustBe, whole } from '../../job/options.js'
+import { checkName, refuseUnknown } from '../../job/values/names.js'
+import { invalid, isObject, mustBe, whole } from '../../job/values/options.js'
 import type { CustomBackoff } from '../../job/retry.js'
 import type { JobDefinitions } from '../../queue/define.js'
 import { checkAbortSignal } from '../../queue/operations/abort-signal.js'

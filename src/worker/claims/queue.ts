@@ -1,5 +1,5 @@
 // worker/claims/queue.ts: the queue of the front door: a producer whose jobs can also be claimed by hand. It is in this
-// room because whoever claims jobs does upkeep as well, as a worker does, and a producer does not.
+// room because a caller that claims jobs does upkeep as well, as a worker does, and a producer does not.
 import type { ContinuationOf } from '../../queue/flows/chain-types.js'
 import type { Planning } from '../../queue/flows/follow-ups.js'
 import type { HandlerReturnOf, JobDefinitions, NameOf } from '../../queue/define.js'
@@ -25,7 +25,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   /**
    * Claims jobs for a loop of your own: up to `max` of them, in claim order, each with the calls that settle it. Waits
    * for the first job, up to `wait`, and returns an empty list if there is none. Limits, pauses and groups apply as for
-   * workers. A job whose lease expires, because nobody settles it or sends a heartbeat, is retried. From the first
+   * workers. A job whose lease expires, because no call settles it or sends a heartbeat, is retried. From the first
    * claim on, this queue object also does the upkeep of a worker, until it is closed.
    */
   claim<Name extends NameOf<Jobs> = NameOf<Jobs>>(

@@ -1,13 +1,13 @@
 // worker/phases/run.ts: one attempt at a job in phases: runs them from the first that has not completed to the last.
 import type { NoteEvent } from '../../job/change.js'
-import { MillraceError, quote } from '../../job/errors.js'
+import { MillraceError, quote } from '../../job/errors/errors.js'
 import type { ErrorInfo } from '../../job/job.js'
-import { decodeJson, encodeJson } from '../../job/json.js'
-import type { JsonText } from '../../job/json.js'
+import { decodeJson, encodeJson } from '../../job/values/json.js'
+import type { JsonText } from '../../job/values/json.js'
 import type { Outcome } from '../../job/lifecycle.js'
 import { memoOf, writeMemo } from '../../job/memo.js'
 import type { Memo, PhaseStatus } from '../../job/memo.js'
-import { nearest } from '../../job/names.js'
+import { nearest } from '../../job/values/names.js'
 import { begun, completed, cutOff, failed, overall, progressed, resumed } from '../../job/phases.js'
 import type { Phases } from '../../job/phases.js'
 import type { Job } from '../../queue/job.js'
@@ -15,13 +15,13 @@ import { outOfOrder } from '../../queue/flows/follow-ups.js'
 import type { EndingPhases } from '../attempt/attempt.js'
 import { abortFor } from '../attempt/context.js'
 import type { JobContext } from '../attempt/context.js'
-import type { PhaseFailure } from '../attempt/failure.js'
-import { notStored, tookTooLong } from '../attempt/failure.js'
+import type { PhaseFailure } from '../attempt/attempt-errors.js'
+import { notStored, tookTooLong } from '../attempt/attempt-errors.js'
 import type { HandlerAttempt } from '../attempt/handler-attempt.js'
 import { Context } from '../attempt/handler-context.js'
 import type { NoteEntry } from '../attempt/pending-notes.js'
 import type { ProgressWriter } from '../attempt/progress-writer.js'
-import type { ParsedPhases } from './types.js'
+import type { ParsedPhases } from './handler.js'
 
 /** Runs the phases of a handler that have not completed. */
 export function runPhases(attempt: HandlerAttempt, plan: ParsedPhases, job: Job, ctx: JobContext): Promise<unknown> {
@@ -99,7 +99,7 @@ class PhaseRun implements EndingPhases {
       return { memo: () => this.#write(phases) }
     }
     if (outcome.kind !== 'threw') return undefined
-    const phases = failed(this.#phases, name, outcome.error)
+    const phases = failed(this.#phases, name, outcome.error, this.#attempt.storeTime())
     return { memo: () => this.#write(phases), events: [phaseEvent(name, 'failed', undefined, phases[name]!.error)] }
   }
 
@@ -169,7 +169,7 @@ class PhaseRun implements EndingPhases {
 
   #begin(name: string): NoteEvent {
     this.#current = name
-    this.#phases = begun(this.#phases, name, this.#attempt.record.stalls)
+    this.#phases = begun(this.#phases, name, this.#attempt.record.stalls, this.#attempt.storeTime())
     return phaseEvent(name, 'active')
   }
 
@@ -192,7 +192,7 @@ class PhaseRun implements EndingPhases {
     } catch (error) {
       throw (this.#fatal = notStored(`Phase '${name}'`, error))
     }
-    this.#phases = completed(this.#phases, name, result)
+    this.#phases = completed(this.#phases, name, result, this.#attempt.storeTime())
     return phaseEvent(name, 'completed', result)
   }
 

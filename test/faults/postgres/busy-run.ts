@@ -28,11 +28,11 @@ interface BusyOptions {
 /** A run in full swing. */
 export interface Busy {
   readonly workers: readonly Process<WorkerMessage>[]
-  /** What the workers have told as errors so far. */
+  /** The errors that the workers have emitted so far. */
   readonly workerErrors: readonly SentError[]
   /** Waits until so many more jobs are done. */
   more(count: number): Promise<void>
-  /** Waits for the next error that a worker tells, with a code or a message like this if given; answers it. */
+  /** Waits for the next error that a worker emits, with a code or a message like this if given; returns it. */
   trouble(like?: string | RegExp): Promise<SentError>
   /** Adds one more job, once; answers what it was refused with, if it was, and then nothing may have been written. */
   add(): Promise<SentError | undefined>
@@ -158,7 +158,7 @@ export async function busyRun(options: BusyOptions): Promise<Busy> {
       expect(jobs.map(({ id }) => id).toSorted()).toEqual(ids)
       expect(tallies[0]?.lifetime).toMatchObject({ added: ids.length, completed: ids.length, failed: 0 })
 
-      // Whoever lost the answer to its COMMIT does not know; whoever sent a batch has sent it again.
+      // A transaction whose COMMIT got no answer has an unknown outcome; a batch without an answer has been sent again.
       expect(repeated(acknowledged)).toEqual([])
       const known = new Set(acknowledged)
       expect(jobs.filter(({ id, name }) => name === 'chore' && !known.has(id))).toEqual([])

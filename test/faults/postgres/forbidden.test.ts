@@ -23,7 +23,7 @@ async function execute(url: string, ...statements: readonly string[]): Promise<v
 }
 
 test(
-  'a server that turns read-only under load is told of by name, and work goes on when it takes writes again',
+  'a server that turns read-only under load is reported by name, and work goes on when it takes writes again',
   { timeout: 120_000 },
   async () => {
     server = await ownServer()
@@ -43,7 +43,7 @@ test(
 )
 
 test(
-  'a right that is revoked under load is told of by name, and work goes on when it is granted again',
+  'a right that is revoked under load is reported by name, and work goes on when it is granted again',
   { timeout: 120_000 },
   async () => {
     const url = await newDatabase()

@@ -1,4 +1,4 @@
-// A network that says nothing any more: connections stand, bytes are taken, and no answer ever comes.
+// A network that delivers nothing any more: connections stay open, bytes are accepted, and no answer ever comes.
 import { afterEach, expect, test } from 'vitest'
 import { Queue, Worker } from '../../../src/index.js'
 import { postgres } from '../../../src/postgres.js'
@@ -83,7 +83,7 @@ test('connections that are cut and refused for a while cost nothing', { timeout:
 })
 
 test(
-  'an idle worker notices by its own heartbeat that nobody is there any more, and hears of jobs again',
+  'an idle worker notices by its own heartbeat that the server is gone, and receives jobs again',
   { timeout: 60_000 },
   async () => {
     const url = await newDatabase()
@@ -109,7 +109,7 @@ test(
   },
 )
 
-test('what is healed by sending again is told of all the same, once by the queue and by the worker', async () => {
+test('an error that a resend resolves is still reported, once by the queue and by the worker', async () => {
   const url = await newDatabase()
   const between = await inFrontOf(url)
   const store = closing(postgres(between.through(url), { patience: 500, connections: 2 }))

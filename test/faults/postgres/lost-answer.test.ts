@@ -1,4 +1,4 @@
-// The answer to a commit is lost on its way: it is sent again on another connection, and lands once.
+// The answer to a commit is lost on its way: the batch is sent again on another connection, and is applied once.
 import postgresJs from 'postgres'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { Queue, Worker } from '../../../src/index.js'
@@ -13,7 +13,7 @@ import { observed } from '../../observed-store.js'
 
 let url = ''
 let proxy: Proxy
-/** As somebody else sees it. */
+/** Another client of the same database. */
 let elsewhere: Queue
 
 beforeEach(async () => {
@@ -23,7 +23,7 @@ beforeEach(async () => {
   onTestFinished(() => proxy.close())
 })
 
-/** A queue whose few connections go through the proxy; `sending` hears of batches before they leave. */
+/** A queue whose few connections go through the proxy; `sending` receives batches before they leave. */
 function opened(driver: string, sending: (batch: Batch) => void = () => {}): Queue {
   const sql =
     driver === 'pg' ? undefined : postgresJs(proxy.through(url), { max: 2, onnotice: () => {}, fetch_types: false })
@@ -41,7 +41,7 @@ function opened(driver: string, sending: (batch: Batch) => void = () => {}): Que
 
 const counts = (): Promise<Record<JobState, number>> => elsewhere.counts()
 
-/** Resolves when so many jobs are in this state: there is nothing that tells. */
+/** Polls until so many jobs are in this state. */
 async function there(count: number, state: JobState): Promise<void> {
   while ((await counts())[state] !== count);
 }
@@ -80,7 +80,7 @@ describe.each(['pg', 'postgres.js'])('on %s', (driver) => {
         queue,
         async ({ attempt }) => {
           await go.promise
-          return attempt
+          return `the end of attempt ${attempt}`
         },
         { logger: false, autorun: false },
       ),
@@ -89,11 +89,14 @@ describe.each(['pg', 'postgres.js'])('on %s', (driver) => {
     await worker.run()
     await active
     const completed = event(worker, 'completed')
-    proxy.mute()
+    // Not before: drivers wait for answers before a settlement leaves, as to a statement that they prepare.
+    const muted = proxy.muteAt('the end of attempt')
     go.open()
+    await muted
     await there(1, 'completed')
     proxy.cut()
-    expect(await completed).toMatchObject({ result: 1 })
+    await proxy.pass()
+    expect(await completed).toMatchObject({ result: 'the end of attempt 1' })
     expect(await counts()).toMatchObject({ completed: 1, waiting: 0 })
   })
 })
@@ -110,10 +113,14 @@ test('a claim is found again after an outage, and costs no attempt', { timeout: 
   const first = event(worker, 'completed')
   await elsewhere.add('chore')
   await first
-  muted = false
   const away = event(worker, 'error', ({ error }) => error.message.includes('did not answer'))
   const completed = event(worker, 'completed')
+  // The claim that is muted must be one that finds the job: no claim is sent before the job is there.
+  worker.pause()
   await elsewhere.add('chore', null, { attempts: 1 })
+  await there(1, 'waiting')
+  muted = false
+  worker.resume()
   await there(1, 'active')
   proxy.refuse()
   proxy.cut()

@@ -13,7 +13,7 @@ let pool: Pool | undefined
 afterEach(() => pool?.end())
 
 test(
-  'a pool without a free connection is told of, leases last as long as they may, and all is done when there is one',
+  'a pool without a free connection is reported, leases last as long as they may, and all is done when there is one',
   { timeout: 60_000 },
   async () => {
     pool = new Pool({ connectionString: await newDatabase(), max: 3, connectionTimeoutMillis: 300 })

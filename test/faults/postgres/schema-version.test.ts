@@ -24,7 +24,7 @@ const further = `begin; update millrace.meta set version = version + 1, oldest =
 const back = `begin; update millrace.meta set version = version - 1, oldest = version - 1;
               alter function millrace.commit_v1_gone rename to commit_v1; commit`
 
-test('a newer schema that still serves this version disturbs nobody', { timeout: 120_000 }, async () => {
+test('a newer schema that still serves this version disturbs no process', { timeout: 120_000 }, async () => {
   server = await ownServer()
   const run = await busyRun({ url: server.url, ledger: path('ledger') })
   await run.more(100)
@@ -36,7 +36,7 @@ test('a newer schema that still serves this version disturbs nobody', { timeout:
 })
 
 test(
-  'a newer schema that no longer serves this version is told of by those at work, who go on when they can',
+  'a newer schema that no longer serves this version is reported by running workers, which go on when they can',
   { timeout: 120_000 },
   async () => {
     server = await ownServer()
@@ -54,18 +54,22 @@ test(
   },
 )
 
-test('a worker that starts on a schema too new says so, and begins when it can', { timeout: 60_000 }, async () => {
-  const url = await newDatabase()
-  const store = postgres(url)
-  await store.open()
-  await store.close()
-  await change(url, further)
-  const input: WorkerInput = { url, ledger: path('ledger') }
-  const worker = start<WorkerMessage>('postgres/worker', input)
-  expect((await worker.received('error')).error.codes).toContain('SCHEMA_TOO_NEW')
-  expect(worker.alive).toBe(true)
-  expect(linesOf(path('ledger'))).toEqual([])
-  await change(url, back)
-  await worker.received('running')
-  expect(await worker.finish()).toMatchObject({ code: 0 })
-})
+test(
+  'a worker that starts on a schema that is too new reports that, and begins when it can',
+  { timeout: 60_000 },
+  async () => {
+    const url = await newDatabase()
+    const store = postgres(url)
+    await store.open()
+    await store.close()
+    await change(url, further)
+    const input: WorkerInput = { url, ledger: path('ledger') }
+    const worker = start<WorkerMessage>('postgres/worker', input)
+    expect((await worker.received('error')).error.codes).toContain('SCHEMA_TOO_NEW')
+    expect(worker.alive).toBe(true)
+    expect(linesOf(path('ledger'))).toEqual([])
+    await change(url, back)
+    await worker.received('running')
+    expect(await worker.finish()).toMatchObject({ code: 0 })
+  },
+)

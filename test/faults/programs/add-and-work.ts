@@ -1,4 +1,4 @@
-// A program that has a database file open, and adds jobs or begins to work on them when told; it tells what goes wrong.
+// A program that has a database file open, adds jobs or begins to work on them on command, and reports errors.
 import { Queue, Worker, shutdown } from '../../../src/index.js'
 import { sqlite } from '../../../src/sqlite.js'
 import { input, ledger, on, send, errorToSend, untilFinished } from './messages.js'
@@ -19,7 +19,7 @@ export type AdderMessage =
   | { readonly kind: 'raced'; readonly ends: readonly Raced[] }
   | { readonly kind: 'error'; readonly error: SentError }
 
-/** What an add for a key or an id came to that others want as well. */
+/** The result of an add for a key or an id that others want as well. */
 interface Raced {
   readonly id: string
   readonly duplicate: boolean

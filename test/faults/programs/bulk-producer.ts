@@ -1,4 +1,4 @@
-// A program that adds jobs in bulks until it has added as many as it was told to.
+// A program that adds a given number of jobs in bulks.
 import { Queue, shutdown } from '../../../src/index.js'
 import { sqlite } from '../../../src/sqlite.js'
 import { input, once, send } from './messages.js'

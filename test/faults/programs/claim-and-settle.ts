@@ -1,4 +1,4 @@
-// A program that claims jobs at the port itself, and settles them when told, whether it still holds them or not.
+// A program that claims jobs at the port itself, and settles them on command, whether it still holds them or not.
 import { sqlite } from '../../../src/sqlite.js'
 import { Driver } from '../../../src/conformance/driver.js'
 import { complete, fail, handBack, note } from '../../../src/conformance/changes.js'

@@ -1,4 +1,4 @@
-// A program that works on a queue of any database: it adds jobs when told, and holds those that ask for it until told.
+// A program that works on a queue of any database: on command it adds jobs, and ends those that wait for a command.
 import { Queue, Worker, shutdown } from '../../../src/index.js'
 import type { WorkerOptions } from '../../../src/index.js'
 import { postgres } from '../../../src/postgres.js'

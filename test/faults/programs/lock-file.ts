@@ -1,4 +1,4 @@
-// Another program at the same file: it holds it locked from when it is told to until it is told to let go.
+// Another program at the same file: it locks the file on command, and unlocks it on command.
 import { loadDriver } from '../../../src/stores/sqlite/file/driver.js'
 import { input, on, send, untilFinished } from './messages.js'
 

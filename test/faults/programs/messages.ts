@@ -78,7 +78,7 @@ export function becomeNobody(): void {
   process.setuid?.(NOBODY)
 }
 
-/** Makes this a machine on which files cannot be watched, or on a file system that never tells of changes. */
+/** Simulates a machine on which files cannot be watched, or a file system that never reports changes. */
 export function breakWatching(how: 'refused' | 'silent'): void {
   const silent = (): fs.FSWatcher => Object.assign(new EventEmitter(), { close: () => {} }) as unknown as fs.FSWatcher
   const refused = (): never => {

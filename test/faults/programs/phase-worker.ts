@@ -1,4 +1,4 @@
-// A program that runs jobs in phases, writes down each run in a ledger, and stays in the phase that it is told to.
+// A program that runs jobs in phases, records each run in a ledger, and stays in the phase of its argument.
 import { Queue, Worker, phases, shutdown } from '../../../src/index.js'
 import { postgres } from '../../../src/postgres.js'
 import { sqlite } from '../../../src/sqlite.js'

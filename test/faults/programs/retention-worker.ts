@@ -3,13 +3,13 @@ import { Queue, Worker, shutdown } from '../../../src/index.js'
 import { sqlite } from '../../../src/sqlite.js'
 import { input, send, untilFinished } from './messages.js'
 
-/** What a keeper is told when it starts. */
+/** The arguments of the process. */
 export interface RetentionInput {
   readonly path: string
   readonly callbacks: boolean
 }
 
-/** What a keeper tells. */
+/** The messages of the process. */
 export type RetentionMessage = { readonly kind: 'ready' } | { readonly kind: 'deleted'; readonly id: string }
 
 const { path, callbacks } = input() as RetentionInput

@@ -10,7 +10,7 @@ export interface CompleterInput {
   readonly concurrency?: number
 }
 
-/** Where a job stands still until the test says otherwise: in its callback, or after it. */
+/** Where a job stops until the test continues it: in its callback, or after it. */
 export interface Held {
   readonly held?: 'inside' | 'after'
 }

@@ -3,7 +3,7 @@ import { Queue, Worker, phases, shutdown } from '../../../src/index.js'
 import type { JobContext, Store } from '../../../src/index.js'
 import { memory } from '../../../src/memory.js'
 import { sqlite } from '../../../src/sqlite.js'
-import { MillraceError } from '../../../src/job/errors.js'
+import { MillraceError } from '../../../src/job/errors/errors.js'
 import { input, send, untilFinished } from './messages.js'
 
 /** What the program is to do. */

@@ -6,7 +6,7 @@ import { input, send, untilFinished } from './messages.js'
 
 /** What the program is to do. */
 export interface ForgetfulInput {
-  /** In the end, it rejects a promise of its own that nobody handles. */
+  /** In the end, it rejects a promise of its own that has no handler. */
   readonly rejects?: true
 }
 
@@ -19,7 +19,7 @@ export interface ExitMessage {
 
 const pause = (): Promise<void> => new Promise((resolve) => void setTimeout(resolve, 20))
 
-/** Calls something in a function that nobody awaits, and returns after a while. */
+/** Calls something in a function without awaiting it, and returns after a while. */
 function forgets(call: (ctx: JobContext) => unknown): (_job: unknown, ctx: JobContext) => Promise<string> {
   return async (_job, ctx) => {
     void (async () => {

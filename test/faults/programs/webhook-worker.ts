@@ -1,4 +1,4 @@
-// A program that works on the queue of a database file, and tells webhooks of the ends of its jobs, or only settles them.
+// A program that works on the queue of a database file, and delivers webhooks of its jobs, or only settles them.
 import { Queue, Worker, shutdown, webhooks } from '../../../src/index.js'
 import { sqlite } from '../../../src/sqlite.js'
 import { input, send, untilFinished } from './messages.js'

@@ -23,9 +23,9 @@ export interface WorkerInput {
   readonly ledger: string
   /** Gives up the rights of root first. */
   readonly asNobody?: boolean
-  /** How watching files fails here: it is refused, or nothing is ever told. */
+  /** How watching files fails here: it is refused, or no change is ever reported. */
   readonly watching?: 'refused' | 'silent'
-  /** Tells of every so many jobs done; otherwise of each job that starts and ends. */
+  /** Reports every so many jobs done; otherwise each job that starts and ends. */
   readonly reportsEvery?: number
 }
 
@@ -33,7 +33,7 @@ export interface WorkerInput {
 export interface Chore {
   /** So many milliseconds of work. */
   readonly takes?: number
-  /** Ends when the test says so. */
+  /** Ends on command of the test. */
   readonly held?: boolean
   /** Carried along for its weight. */
   readonly text?: string

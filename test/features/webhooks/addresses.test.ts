@@ -1,4 +1,4 @@
-// Which addresses webhooks may lead to: never to what is behind our own walls, whatever names and redirects say.
+// Which addresses webhooks may be sent to: never private ones, whatever names and redirects lead there.
 import { describe, expect, it, vi } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import { webhooks } from 'millrace/webhooks'
@@ -11,7 +11,7 @@ import { receiver } from './receiver.js'
 import type { Answering } from './receiver.js'
 
 const { isPublic } = await vi.importActual<typeof addresses>('../../../src/features/webhooks/addresses.js')
-/** In these tests, one loopback address counts as public, so that there is somebody to call. */
+/** In these tests, one loopback address counts as public, so that there is a receiver. */
 const open = vi.hoisted(() => ({ also: '' }))
 vi.mock('../../../src/features/webhooks/addresses.js', async (original) => {
   const actual = await original<typeof addresses>()
@@ -95,7 +95,7 @@ describe('without allowPrivate', () => {
     expect(hook.all).toEqual([])
   })
 
-  it('it is said what to do about it: once for each host by the worker, and with each job', async () => {
+  it('the error names the way out: once for each host by the worker, and with each job', async () => {
     const warned: { details: object; message: string }[] = []
     const logger = {
       warn: (details: object, message: string) => void warned.push({ details, message }),
@@ -132,7 +132,7 @@ describe('without allowPrivate', () => {
     expect(await failed).toMatchObject({ attempts: 2, error: { message: expect.stringContaining('no resolver') } })
   })
 
-  it('a name that leads to a private address is refused, whoever resolves it', async () => {
+  it('a name that resolves to a private address is refused, whichever resolver is used', async () => {
     const hook = await receiver()
     const asked: string[] = []
     const queue = scene({
@@ -159,7 +159,7 @@ describe('without allowPrivate', () => {
     hook.answers((response) => response.writeHead(500, { connection: 'close' }).end())
     const failed = event(queue, 'webhook-failed')
     const job = await queue.add('a')
-    // One question for each connection: nobody asks a second time for what was checked.
+    // One lookup for each connection: an address that was checked is not looked up a second time.
     expect(await failed).toMatchObject({ ...refused, attempts: 2 })
     expect(asked).toBe(2)
     expect(hook.all).toHaveLength(1)

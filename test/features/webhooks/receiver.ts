@@ -1,4 +1,4 @@
-// A receiver of webhooks: a real server on the loopback address, which answers as it is told and shows what it was sent.
+// A receiver of webhooks: a real server on the loopback address, which gives the answers of the test and records requests.
 import { createServer } from 'node:http'
 import type { IncomingHttpHeaders, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -23,7 +23,7 @@ export interface Receiver {
   readonly url: string
   /** All that it was sent. */
   readonly all: readonly Received[]
-  /** The next request that nobody has taken yet. */
+  /** The next unread request. */
   next(): Promise<Received>
   /** Answers requests one after the other, and then with 204. */
   answers(...with_: readonly Answering[]): void

@@ -67,7 +67,7 @@ describe('signatures', () => {
     for (const each of wrong) expect(thrown(each)).toMatchObject({ code: 'WEBHOOK_UNVERIFIED' })
   })
 
-  it('are left out only where that was said', async () => {
+  it('are left out only where the options exclude them', async () => {
     const hook = await receiver()
     expect(thrown(() => webhooks({ url: hook.url }))).toMatchObject({ code: 'INVALID_OPTION' })
     const { queue } = scene({ allowPrivate: true, url: hook.url, unsigned: true })
@@ -142,7 +142,7 @@ describe('receivers', () => {
     }
   })
 
-  it('are not told again what is written down as taken, by whoever did not live to end the delivery', async () => {
+  it('are not sent again if they are recorded as accepted, after the process that sent them died', async () => {
     const hook = await receiver()
     const { queue, store } = scene({ ...near, url: hook.url })
     hook.answers((response, { headers, body }) => {
@@ -192,7 +192,7 @@ describe('receivers', () => {
     expect(third).toMatchObject({ attempt: 3, status: 204 })
   })
 
-  it('that cannot be reached are tried again, and the log says why', async () => {
+  it('that cannot be reached are tried again, and the log has the reason', async () => {
     const lookup = async () => [
       { address: '127.0.0.1', family: 4 },
       { address: '127.0.0.2', family: 4 },
@@ -221,7 +221,7 @@ describe('receivers', () => {
     expect(await failed).toMatchObject({ error: { message: expect.stringContaining('no answer within 30 ms') } })
   })
 
-  it('that answer without end are cut off, and have been told', async () => {
+  it('that answer without end are cut off, and count as delivered', async () => {
     const hook = await receiver()
     const cut = gate()
     let written = 0

@@ -9,7 +9,7 @@ import { verifyWebhook, webhooks } from 'millrace/webhooks'
 import { closing, event, mailbox, newStore } from '../../setup.js'
 import { receiver } from './receiver.js'
 
-// Of nobody: made for this test, with its key beside it.
+// A certificate made for this test, with its key beside it.
 const pem = readFileSync(new URL('../../fixtures/hook.example.pem', import.meta.url))
 const secret = 'a secret of this test'
 
@@ -60,7 +60,7 @@ it('a receiver is asked for by its name, though its address was found before', a
   await delivered
 })
 
-it('a receiver that cannot prove its name is told nothing', async () => {
+it('a receiver that cannot prove its name receives nothing', async () => {
   const { queue } = await scene()
   const failed = event(queue, 'webhook-failed')
   await queue.add('a')

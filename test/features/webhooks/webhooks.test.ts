@@ -1,4 +1,4 @@
-// Webhooks on every store: what is told of the ends of jobs, to whom, in which order, and what is written down about it.
+// Webhooks on every store: which ends of jobs are delivered, where to, in which order, and what is recorded about it.
 import { describe, expect, it } from 'vitest'
 import { Queue, Worker, storeCounts } from 'millrace'
 import { verifyWebhook, webhooks } from 'millrace/webhooks'
@@ -32,7 +32,7 @@ describe.each(kinds)('%s', (kind) => {
     return (await queue.get(id))!
   }
 
-  it('a job that is not kept is removed once its end was told', async () => {
+  it('a job that is not kept is removed once its end was delivered', async () => {
     const hook = await receiver()
     const { queue } = await scene({ url: hook.url })
     const delivered = event(queue, 'webhook-delivered')
@@ -104,7 +104,7 @@ describe.each(kinds)('%s', (kind) => {
     expect(Object.keys(await storeCounts(store))).toEqual(['work'])
   })
 
-  it('tells of failures and cancellations, by whoever ends the job', async () => {
+  it('delivers failures and cancellations, whichever process ends the job', async () => {
     const hook = await receiver()
     const { queue } = await scene({ url: hook.url }, () => {
       throw new TypeError('no such address')
@@ -164,7 +164,7 @@ describe.each(kinds)('%s', (kind) => {
     })
   })
 
-  it('webhook bookkeeping does not crash when a job is removed before, or while, it is told of', async () => {
+  it('webhook bookkeeping does not crash when a job is removed before or during its delivery', async () => {
     const hook = await receiver()
     const { queue, errors } = await scene({ url: hook.url })
     await queue.add('a', undefined, { removeOnComplete: true })
@@ -186,7 +186,7 @@ describe.each(kinds)('%s', (kind) => {
     expect(errors).toEqual([])
   })
 
-  it('a job that runs again while its end is told is left alone, and its next end is told anew', async () => {
+  it('a job that runs again while its end is being delivered is left alone, and its next end is delivered anew', async () => {
     const hook = await receiver()
     const [second, run] = [gate(), gate()]
     let runs = 0
@@ -220,7 +220,7 @@ describe.each(kinds)('%s', (kind) => {
     expect(hook.all.map(({ body }) => JSON.parse(body).type as string)).toEqual(['job.failed', 'job.completed'])
   })
 
-  it('a job that ends in a transaction of its handler is told of, and one whose transaction is rolled back is not', async () => {
+  it('a job that ends in a committed transaction of its handler is delivered, and after a rollback it is not', async () => {
     const hook = await receiver()
     const { queue } = await scene({ url: hook.url }, async (job, ctx) => {
       await ctx.complete(() => 'within')
@@ -236,7 +236,7 @@ describe.each(kinds)('%s', (kind) => {
   // What follows is decided by the rules and by the worker, whatever the store.
   if (kind === 'PostgreSQL') return
 
-  it('jobs that end in batches are told of one by one', async () => {
+  it('jobs that end in batches are delivered one by one', async () => {
     const hook = await receiver()
     const store = await make(kind)
     const webhook = webhooks({ ...near, url: hook.url })
@@ -268,7 +268,7 @@ describe.each(kinds)('%s', (kind) => {
     expect(own.all).toHaveLength(1)
   })
 
-  it('a job settled where nobody sends deliveries is told of by whoever comes and does', async () => {
+  it('a job settled by a process without webhooks is delivered by a later process that has them', async () => {
     const hook = await receiver()
     const store = await make(kind)
     const plain = closing(new Queue('work', { store, logger: false }))
@@ -283,7 +283,7 @@ describe.each(kinds)('%s', (kind) => {
     expect(verifyWebhook(SECRET, (await hook.next()).headers, hook.all[0]!.body).data.id).toBe(job.id)
   })
 
-  it('giving up on a job that is gone is reported, since nobody can look it up', async () => {
+  it('giving up on a job that is gone is reported, since it cannot be looked up', async () => {
     const hook = await receiver()
     const { queue, worker } = await scene({ url: hook.url, attempts: 1 })
     hook.answers((response) => void queue.remove({}).then(() => response.writeHead(500).end()))
@@ -299,7 +299,7 @@ describe.each(kinds)('%s', (kind) => {
     expect(JSON.parse((await hook.next()).body)).toMatchObject({ type: 'job.completed', data: { name: 'tick' } })
   })
 
-  it('explain says that the end of a job is still to be delivered, and whether a live worker is there to do so', async () => {
+  it('explain reports that the end of a job is still to be delivered, and whether a live worker can do so', async () => {
     const hook = await receiver()
     hook.answers((response) => response.writeHead(503).end())
     const store = await make(kind)

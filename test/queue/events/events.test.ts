@@ -1,4 +1,4 @@
-// What events say, and that they say no more, on every store.
+// The fields of events, and that there are no others, on every store.
 import { describe, expect, test } from 'vitest'
 import { Queue, Worker, phases } from 'millrace'
 import type { QueueEvent } from 'millrace'
@@ -8,7 +8,7 @@ import { kinds, stores } from '../../stores.js'
 const make = stores()
 
 describe.each(kinds)('on %s', (kind) => {
-  test('an event has the fields that its type says, and no others', async () => {
+  test('an event has the fields that its type declares, and no others', async () => {
     const queue = closing(new Queue('work', { store: await make(kind), logger: false }))
     const seen: QueueEvent[] = []
     for (const type of ['waiting', 'delayed', 'active', 'phase', 'progress', 'completed', 'retrying'] as const) {
@@ -47,7 +47,7 @@ describe.each(kinds)('on %s', (kind) => {
     })
   })
 
-  test('a worker tells what a handler said last before how it ended', async () => {
+  test('a worker emits the last progress of a handler before how it ended', async () => {
     const queue = closing(new Queue('work', { store: await make(kind), logger: false }))
     const last = (ctx: { progress(percent: number): Promise<void> }): void => void ctx.progress(50)
     const worker = closing(

@@ -1,4 +1,4 @@
-// Streams of one job: they end with it, show what was asked for, and say how they are kept open.
+// Streams of one job: they end with it, contain the requested fields, and are kept open by pings.
 import { describe, expect, it } from 'vitest'
 import { Queue, phases } from 'millrace'
 import type { Store } from 'millrace'
@@ -157,7 +157,11 @@ describe('a stream of one job', () => {
         data: { card: 'hidden' },
         returned: { secret: 'hidden' },
         errors: [
-          { name: 'Error', message: 'try again', attempt: 1, fence: expect.any(Number), at: expect.any(Number) },
+          {
+            ...{ name: 'Error', message: 'try again', attempt: 1, outcome: 'retried' },
+            ...{ fence: expect.any(Number), at: expect.any(Number) },
+            ...{ startedAt: expect.any(Number), runAt: expect.any(Number) },
+          },
         ],
       },
     })
@@ -285,7 +289,7 @@ describe('a stream of one job', () => {
 })
 
 describe('a stream', () => {
-  it('pings as often as it is told, or never', async () => {
+  it('pings at the given interval, or never', async () => {
     const clock = virtualClock()
     const queue = closing(new Queue('work', { store: memory({ runtime: clock.runtime }), logger: false }))
     const often = open(queue, { ping: '2s' })
@@ -297,15 +301,15 @@ describe('a stream', () => {
       await clock.advance('2s')
       expect(await ping).toEqual({ comment: 'ping' })
     }
-    let told = false
-    void never.next().then(() => (told = true))
+    let received = false
+    void never.next().then(() => (received = true))
     await clock.advance('1h')
-    expect(told).toBe(false)
+    expect(received).toBe(false)
     await often.cancel()
     await never.cancel()
   })
 
-  it('tells a browser how long to wait before it reconnects, if it is told', async () => {
+  it('sends a browser the delay before it reconnects, if it is given', async () => {
     const queue = newQueue()
     expect(await open(queue, { retry: '1.5s' }).next()).toEqual({ retry: '1500' })
     expect(await open(queue).next()).not.toHaveProperty('retry')

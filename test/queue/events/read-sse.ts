@@ -24,7 +24,7 @@ export interface Reading {
   cancel(): Promise<void>
 }
 
-/** Reads a stream frame by frame. Nothing is read that nobody asks for. */
+/** Reads a stream frame by frame, and only on demand. */
 export function reading(stream: ReadableStream<Uint8Array>): Reading {
   const reader = stream.getReader()
   const decoder = new TextDecoder()

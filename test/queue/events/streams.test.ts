@@ -8,7 +8,7 @@ import type { Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { sqlite } from 'millrace/sqlite'
 import { serve } from '../../../examples/streaming/server.js'
-import { scheduleId } from '../../../src/job/schedule.js'
+import { scheduleId } from '../../../src/job/schedules/schedule.js'
 import { JobOperations } from '../../../src/queue/operations/job-operations.js'
 import { EventStreamSource, eventStream } from '../../../src/queue/events/sse.js'
 import { note } from '../../../src/job/lifecycle.js'
@@ -51,7 +51,7 @@ describe.each(kinds)('the life of a stream, on %s', (kind) => {
     expect(types(await without.until(({ event }) => event === 'waiting'))).toEqual([undefined, 'waiting'])
   })
 
-  it('event listeners are attached: what happens from then on is told once, in order, each with its place', async () => {
+  it('event listeners are attached: what happens from then on is published once, in order, each with its cursor', async () => {
     const queue = newQueue({ store: await store(kind) })
     const stream = open(queue)
     await stream.event('snapshot')
@@ -88,7 +88,7 @@ describe.each(kinds)('the life of a stream, on %s', (kind) => {
     await queue.add('film', 4, { id: 'job 4' })
     const later = await second.until(({ data }) => data?.id === 'job 4')
     const reported = [...missed, ...later].filter(({ event }) => event !== undefined)
-    expect(types(reported)).toEqual(['waiting', 'waiting', 'waiting']) // no snapshot: it has been told all before
+    expect(types(reported)).toEqual(['waiting', 'waiting', 'waiting']) // no snapshot: it has received all before
     expect(reported.map(({ data }) => data.id)).toEqual(['job 2', 'job 3', 'job 4'])
   })
 
@@ -112,7 +112,7 @@ describe.each(kinds)('the life of a stream, on %s', (kind) => {
 
   it('cancelling the reader removes all attached listeners, the keepalive timer is cleared, and no queue state is modified', async () => {
     const { store: own, watchers, timers } = counting(await store(kind))
-    const queue = closing(new Queue('work', { store: own, logger: false }))
+    const queue = closing(new Queue('work', { store: own, logger: false, series: false }))
     await queue.add('film', {}, { id: 'job' })
     const before = [JSON.stringify(await queue.get('job')), JSON.stringify(await queue.counts({ by: 'name' }))]
     expect({ watchers: watchers(), timers: timers() }).toEqual({ watchers: 0, timers: 0 })
@@ -126,7 +126,7 @@ describe.each(kinds)('the life of a stream, on %s', (kind) => {
     ]
     for (const stream of streams) await stream.next()
     expect({ watchers: watchers(), timers: timers() }).toEqual({ watchers: 2, timers: 5 }) // one shared, one that resumes; pings, and the poll of jobs
-    const pending = streams[0]!.next() // one that waits is let go of as well
+    const pending = streams[0]!.next() // a pending read ends as well
     for (const stream of streams.slice(0, 3)) await stream.cancel()
     expect(await pending).toBeUndefined()
     expect({ watchers: watchers(), timers: timers() }).toEqual({ watchers: 1, timers: 1 })
@@ -146,9 +146,9 @@ describe.each(kinds)('the life of a stream, on %s', (kind) => {
 
   it('a reader that does not read while 10,000 events happen costs no more than its buffer, and misses none of them', async () => {
     const own = await store(kind)
-    const desk = new JobOperations(connect(own), undefined, 1_000_000)
+    const operations = new JobOperations(connect(own), undefined, 1_000_000)
     const queue = newQueue({ store: own })
-    const outlet = new EventStreamSource('work', desk, { buffer: 500 })
+    const outlet = new EventStreamSource('work', operations, { buffer: 500 })
     const stream = reading(new ReadableStream<Uint8Array>(outlet, { highWaterMark: 0 }))
     await stream.event('snapshot')
     let most = 0
@@ -162,15 +162,15 @@ describe.each(kinds)('the life of a stream, on %s', (kind) => {
     expect(most).toBeGreaterThan(0)
     expect(most).toBeLessThanOrEqual(500)
     expect(seen.map(({ data }) => data.id)).toEqual(Array.from({ length: 10_000 }, (_, n) => `job ${n}`))
-    await queue.add('film', undefined, { id: 'one more' }) // and it hears what comes then
+    await queue.add('film', undefined, { id: 'one more' }) // and it receives what comes then
     expect((await stream.event('waiting')).data.id).toBe('one more')
     await stream.cancel()
-    expect(desk.subscription.size).toBe(0)
+    expect(operations.subscription.size).toBe(0)
   })
 })
 
 describe('a stream', () => {
-  it('periodic ping keepalive starts: every 15 s, and it says how far the stream is', async () => {
+  it('periodic ping keepalive starts: every 15 s, with the cursor of the stream', async () => {
     const clock = virtualClock()
     const own = memory({ runtime: clock.runtime })
     const queue = new Queue('work', { store: own, logger: false })
@@ -186,7 +186,7 @@ describe('a stream', () => {
       await clock.advance('1s')
       expect(await ping).toEqual({ comment: 'ping' })
     }
-    await queue.add('film') // which it does not tell of
+    await queue.add('film') // which it does not send
     const ping = stream.next()
     await clock.advance('15s')
     const { id } = (await ping)!
@@ -235,7 +235,7 @@ describe('a stream', () => {
     await stream.cancel()
   })
 
-  it.each(['memory', 'SQLite'] as const)('tells a client that comes back too late so, on %s', async (kind) => {
+  it.each(['memory', 'SQLite'] as const)('sends a gap to a client that comes back too late, on %s', async (kind) => {
     const own = closing(kind === 'memory' ? memory({ ring: 10 }) : sqlite(file('ring.db'), { ring: 10 }))
     const queue = newQueue({ store: own })
     const first = open(queue)
@@ -255,7 +255,7 @@ describe('a stream', () => {
     expect(types(await third.until(({ event }) => event === 'waiting'))).toEqual([undefined, 'gap', 'waiting'])
   })
 
-  it('tells a reader so that was slower than the ring, and goes on from there', async () => {
+  it('sends a gap to a reader that was slower than the ring, and goes on from there', async () => {
     const queue = newQueue({ store: closing(memory({ ring: 50 })) })
     const stream = open(queue, { buffer: 10 })
     await stream.event('snapshot')
@@ -268,8 +268,8 @@ describe('a stream', () => {
 
   it('is bounded by what its events weigh, however few they are', async () => {
     const queue = newQueue()
-    const desk = new JobOperations(connect(queue.store), undefined, 1_000_000)
-    const outlet = new EventStreamSource('work', desk, {})
+    const operations = new JobOperations(connect(queue.store), undefined, 1_000_000)
+    const outlet = new EventStreamSource('work', operations, {})
     const stream = reading(new ReadableStream<Uint8Array>(outlet, { highWaterMark: 0 }))
     await stream.event('snapshot')
     newWorker(queue, () => 'x'.repeat(1_000_000))
@@ -456,7 +456,7 @@ describe('a stream', () => {
   it('is freed when a client of node:http leaves, as in the example', async () => {
     const freed = gate()
     const { store: own, watchers, timers } = counting(memory(), () => freed.open())
-    const queue = closing(new Queue('work', { store: own, logger: false }))
+    const queue = closing(new Queue('work', { store: own, logger: false, series: false }))
     const server = serve(queue).listen(0)
     try {
       await once(server, 'listening')
@@ -488,20 +488,20 @@ describe('a stream', () => {
 
   it('goes on while listeners of the queue come and go', async () => {
     const queue = newQueue()
-    const desk = new JobOperations(connect(queue.store), undefined, 1000)
-    const streams = [reading(eventStream('work', desk, {})), reading(eventStream('work', desk, {}))]
+    const operations = new JobOperations(connect(queue.store), undefined, 1000)
+    const streams = [reading(eventStream('work', operations, {})), reading(eventStream('work', operations, {}))]
     for (const stream of streams) await stream.event('snapshot')
-    expect(desk.subscription.size).toBe(2)
+    expect(operations.subscription.size).toBe(2)
     await streams[0]!.cancel()
-    expect(desk.subscription.size).toBe(1)
+    expect(operations.subscription.size).toBe(1)
     await queue.add('film', {}, { id: 'x' })
     expect((await streams[1]!.event('waiting')).data.id).toBe('x')
-    desk.close()
+    operations.close()
     expect(await streams[1]!.next()).toBeUndefined()
-    expect(desk.subscription.size).toBe(0)
+    expect(operations.subscription.size).toBe(0)
   })
 
-  it('lets a process end once all is closed, with a stream that nobody reads', async () => {
+  it('lets a process end once all is closed, with a stream that has no reader', async () => {
     const { store: own, watchers, timers } = counting(memory())
     const queue = new Queue('work', { store: own, logger: false })
     const worker = new Worker(queue, () => {}, { logger: false })

@@ -92,7 +92,7 @@ describe.each(['memory', 'sqlite'] as const)('on %s, chain(id).complete', (where
     expect(await queue.counts()).toMatchObject({ waiting: 1, completed: 0 })
   })
 
-  it('says so if there is no such chain, if it has ended, and if complete is called twice', async () => {
+  it('is refused if there is no such chain, if it has ended, and if complete is called twice', async () => {
     const queue = await makeQueue()
     await expect(queue.chain('nowhere').complete(async () => {})).rejects.toMatchObject({ code: 'JOB_NOT_FOUND' })
     const added = await queue.add('n')
@@ -201,7 +201,7 @@ describe('in a transaction', () => {
     expect(await approval.result()).toBe(2)
   })
 
-  it('a worker in flight is told, and what it comes to is refused', async () => {
+  it('a worker that runs it is notified, and its settlement is refused', async () => {
     const { queue, worker, effects } = await scene()
     const started = gate()
     const reason = gate<string | undefined>()

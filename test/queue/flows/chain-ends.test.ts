@@ -1,4 +1,4 @@
-// What a chain came to is told by its last job, which does not go before those ahead of it.
+// The result of a chain is that of its last job, which is not removed before the jobs ahead of it.
 import { describe, expect, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { AddOptions, JobContext, Store } from 'millrace'
@@ -73,7 +73,7 @@ describe.each(kinds)('on %s', (kind) => {
     expect(await queue.chain(none.id).jobs()).toEqual([])
   })
 
-  test('one that a failure removes is cancelled, so that nobody takes its chain for completed', async () => {
+  test('a continuation that a failure removes is cancelled, so that its chain does not seem completed', async () => {
     const { queue, work } = stage(await make(kind))
     const blocker = await queue.add('blocker')
     const first = await queue.add('first', { after: { job: blocker.id, onFailure: 'remove' } })

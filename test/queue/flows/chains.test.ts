@@ -120,7 +120,7 @@ describe.each(kinds)('on %s', (kind) => {
     await expect(chain.result()).rejects.toMatchObject({ code: 'JOB_NOT_FOUND' })
   })
 
-  test('a result is heard though every job of the chain is removed as it completes', async () => {
+  test('a result is received even if every job of the chain is removed as it completes', async () => {
     const { queue, work } = stage(await make(kind))
     const first = await queue.add('wild', 6, { removeOnComplete: true })
     const result = queue.chain(first).result()
@@ -129,7 +129,7 @@ describe.each(kinds)('on %s', (kind) => {
     expect(await result).toBe(0)
   })
 
-  test('a chain that fails says so, and one that takes too long is left alone', async () => {
+  test('a result rejects if the chain fails, and a wait that times out leaves the chain alone', async () => {
     const { queue, work } = stage(await make(kind))
     const slow = await queue.add('draft', { text: 'late' }, { delay: '1h' })
     await expect(queue.chain(slow.id).result({ timeout: 5 })).rejects.toMatchObject({ code: 'RESULT_TIMEOUT' })
@@ -158,7 +158,7 @@ describe.each(kinds)('on %s', (kind) => {
     expect(await queue.get(waits.id)).toBeUndefined()
   })
 
-  test('a settlement has one continuation, whoever races for it', async () => {
+  test('a settlement has one continuation, whichever call is first', async () => {
     const { queue } = stage(await make(kind))
     const first = await queue.add('draft', { text: 'x' })
     const race = await Promise.allSettled(

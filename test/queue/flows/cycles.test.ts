@@ -1,4 +1,4 @@
-// Jobs that would wait for one another for ever: refused by name, and explained where nobody could see it coming.
+// Jobs that would wait for one another for ever: refused by name, or explained where a commit could not detect it.
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
 import type { AnyJobs, Handlers, Job, Store } from 'millrace'
@@ -39,7 +39,7 @@ describe.each(kinds)('on %s', (kind) => {
     await (await queue.get('after'))!.result()
   })
 
-  test('a flow in which a job waits for its own ancestor is refused, and one that names a later job says so', async () => {
+  test('a flow in which a job waits for its own ancestor is refused, and one that names a later job is refused with its name', async () => {
     const { queue, flows } = stage(await make(kind))
     const at = (id: string, after: string[], children: object[] = []) =>
       ({ name: 'n', queueName: 'rings', options: { id, after }, children }) as never
@@ -113,7 +113,7 @@ describe.each(kinds)('on %s', (kind) => {
     expect(await queue.chain(await queue.add('first', { after: [free.id] })).result()).toBe('last')
   })
 
-  test('two that begin to wait for one another at the same moment are told of by explain', async () => {
+  test('two jobs that begin to wait for one another at the same moment are reported by explain', async () => {
     const store = await make(kind)
     const { queue, work } = stage(store)
     // Each looks before the other waits.

@@ -1,4 +1,4 @@
-// Flows: trees of jobs that are saved whole, released from their leaves up, and fail as their policies say.
+// Flows: trees of jobs that are saved whole, released from their leaves up, and fail by their policies.
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker, defineJobs, isMillraceError, job } from 'millrace'
 import type { Ended, FlowJob, MillraceError, Store } from 'millrace'
@@ -54,7 +54,7 @@ describe.each(kinds)('on %s', (kind) => {
     ])
   })
 
-  test('a flow of which one job cannot be added is refused whole, and says which', async () => {
+  test('a flow of which one job cannot be added is refused whole, and the error names the job', async () => {
     const { flows, etl, queue } = stage(await make(kind))
     await etl.add('fetch', 1, { id: 'taken', dedup: { key: 'once' } })
     const withChild = (options: FlowJob['options'], extra: Partial<FlowJob> = {}): FlowJob => ({
@@ -276,7 +276,7 @@ test('queues lend a flow their defaults and their jobs', async () => {
   expect(() => new FlowProducer({ store: other, queues: [etl] })).toThrow('another store')
 })
 
-test('several flows land each by itself', async () => {
+test('several flows are each added by themselves', async () => {
   const { flows, queue } = stage(await make('memory'))
   const added = await flows.addBulk([report, { name: 'alone', queueName: 'reports', data: 1, children: [] }])
   expect(added.map((flow) => [flow.job.name, flow.children.length])).toEqual([

@@ -16,7 +16,7 @@ import { closing, gate, newQueue, newWorker } from '../../setup.js'
 setFlagsFromString('--expose-gc')
 const gc = runInNewContext('gc') as () => void
 
-/** Frees what nobody holds. */
+/** Collects garbage. */
 async function collect(): Promise<void> {
   for (let n = 0; n < 3; n++) {
     await setImmediate()

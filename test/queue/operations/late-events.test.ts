@@ -1,4 +1,4 @@
-// Events that come late, as they may from another process: whoever waits for a job goes by what stands.
+// Events that come late, as they may from another process: a wait for a job uses the current record.
 import { expect, it } from 'vitest'
 import type { Job, Queue, Store } from '../../../src/index.js'
 import { memory } from '../../../src/memory.js'
@@ -31,7 +31,7 @@ function slow(): { readonly store: Store; hold(): void; release(): void } {
 async function scene(): Promise<ReturnType<typeof slow> & { readonly queue: Queue; readonly job: Job }> {
   const held = slow()
   const queue = newQueue({ store: held.store })
-  queue.on('cancelled', () => {}) // so that it hears from the beginning
+  queue.on('cancelled', () => {}) // so that it receives events from the beginning
   await queue.counts()
   held.hold()
   return { ...held, queue, job: await queue.add('chore', 7) }

@@ -96,7 +96,7 @@ describe('job.observe', () => {
     expect(seen.at(-1)).toBe(100)
   })
 
-  it('tells of a job that is removed, by its end if it had one', async () => {
+  it('reports a job that is removed, by its end if it had one', async () => {
     const queue = newQueue()
     const job = await queue.add('film', {}, { delay: '1h' })
     const seen: string[] = []

@@ -66,7 +66,7 @@ async function finish(d: Driver, { id }: Pick<Job, 'id'>, result: unknown): Prom
   )
 }
 
-test('a result that no event tells of is found, also after a read that failed', async () => {
+test('a result without an event is found, also after a read that failed', async () => {
   const { queue, d, clock, fail } = deaf()
   const job = await queue.add('work')
   const result = job.result()
@@ -123,7 +123,7 @@ test('a job that cannot be read fails those alone who wait for it', async () => 
   expect(failed).toEqual([3])
 })
 
-test('an observer sees a change that no event tells of, once', async () => {
+test('an observer sees a change without an event, once', async () => {
   const { queue, d, clock } = deaf()
   const job = await queue.add('work')
   const seen: string[] = []
@@ -138,7 +138,7 @@ test('an observer sees a change that no event tells of, once', async () => {
   expect(seen).toEqual(['waiting', 'completed'])
 })
 
-test('the end of a chain that no event tells of is found, whatever it went on with', async () => {
+test('the end of a chain without an event is found, whatever it continued with', async () => {
   const { queue, d, clock } = deaf()
   const job = await queue.add('work')
   const result = queue.chain(job.id).result()
@@ -182,7 +182,7 @@ test('few large jobs are read at a time', async () => {
   await Promise.all(results)
 })
 
-test('jobs that cannot be read keep nobody from reading the others, and are read when they can be', async () => {
+test('jobs that cannot be read do not keep others from being read, and are read when they can be', async () => {
   const { queue, d, clock, spoil } = deaf()
   const jobs = await queue.addBulk(Array.from({ length: 400 }, () => ({ name: 'work' })))
   const found: string[] = []

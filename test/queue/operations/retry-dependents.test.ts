@@ -98,7 +98,7 @@ describe.each(kinds)('on %s', (kind) => {
     ])
   })
 
-  test('a retry is refused with the dependency that stands failed, and lands after that one was retried', async () => {
+  test('a retry is refused with the failed dependency, and succeeds after that one was retried', async () => {
     const { given, leaves, handlers } = tree()
     const { queue, worker, run } = stage(await make(kind), handlers)
     const leaf = await queue.add('leaf', undefined, { id: 'leaf' })

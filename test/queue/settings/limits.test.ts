@@ -111,7 +111,7 @@ describe('queue.limit', () => {
 })
 
 describe('a full group', () => {
-  it('refuses what comes beyond, and says whose', async () => {
+  it('refuses jobs beyond it, and names the group', async () => {
     const queue = newQueue()
     await queue.limit({ group: { maxBacklog: 2 } })
     await queue.add('n', 1, { group: 'a' })
@@ -124,7 +124,7 @@ describe('a full group', () => {
     expect(await queue.counts()).toMatchObject({ waiting: 4 })
   })
 
-  it('drops its oldest job where it was told to, which is cancelled and says why', async () => {
+  it('drops its oldest job with drop-oldest, which is cancelled with the reason', async () => {
     const queue = newQueue()
     await queue.limit({ group: { maxBacklog: 2, onFull: 'drop-oldest' } })
     const oldest = await queue.add('n', 1, { group: 'a', delay: '1 hour' })
@@ -182,7 +182,7 @@ describe('groups', () => {
     expect((await mine.refresh()).state).toBe('waiting')
   })
 
-  it('of which one has very much keep nobody waiting for more than a round', async () => {
+  it('with very many jobs keep no other group waiting for more than a round', async () => {
     const queue = newQueue()
     const begun: string[] = []
     const done = gate<number>()

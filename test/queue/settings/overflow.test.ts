@@ -1,4 +1,4 @@
-// `onFull: 'drop-oldest'` wherever a job comes to be: in flows, beside and after a settlement, and by schedules.
+// `onFull: 'drop-oldest'` wherever a job is added: in flows, beside and after a settlement, and by schedules.
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
 import type { AnyJobs, Handlers, Job, Store } from 'millrace'

@@ -77,6 +77,20 @@ describe('a claim', () => {
     expect(looksAt(5_000)).toBeLessThan(looksAt(11) * 2)
   })
 
+  test('looks at jobs that have expired once, however often one claims, and however many it takes', () => {
+    const mill = new Mill()
+    const expired = Array.from({ length: 1_000 }, (_, at) => insert(`e-${at}`, { expires: { in: 1 } }))
+    mill.do(...expired, ...numbered(40, 'grind').map(({ job }) => insert(job.id)))
+    mill.now += 1
+    const looks = watched(laneOf(mill.table, 'mill', 'grind', 1))
+    expect(mill.claim(1)).toHaveLength(1)
+    const first = looks()
+    for (let n = 0; n < 9; n++) expect(mill.claim(1)).toHaveLength(1)
+    expect(mill.claim(50)).toHaveLength(30)
+    expect(mill.claim(50)).toHaveLength(0)
+    expect(looks() - first).toBeLessThan(5 * first)
+  })
+
   test('takes the lowest priority first over all lanes, then the longest waiting', () => {
     const mill = new Mill()
     mill.do(

@@ -35,7 +35,7 @@ describe('a limit', () => {
   test('counts a cancelled job until its handler gives its lease up', () => {
     const { mill, held } = busy()
     mill.land(group(cancel(held[0]!)))
-    expect(mill.news?.revoked).toEqual([{ id: 'a', fence: 1, worker: 'miller', reason: 'cancelled' }])
+    expect(mill.notices?.revoked).toEqual([{ id: 'a', fence: 1, worker: 'miller', reason: 'cancelled' }])
     expect(mill.claim(3)).toEqual([])
     const { renewals, asks } = mill.commit({
       renewals: [{ id: 'a', fence: 1, lease: 0, started: true }],
@@ -61,7 +61,7 @@ describe('a limit', () => {
     mill.now += LEASE
     mill.land(due(mill.job(held[0]!.id), mill.now))
     expect(mill.table.orphans.size).toBe(0)
-    expect(mill.news?.revoked).toEqual([{ id: 'a', fence: 1, worker: 'miller', reason: 'lease-lost' }])
+    expect(mill.notices?.revoked).toEqual([{ id: 'a', fence: 1, worker: 'miller', reason: 'lease-lost' }])
     expect(ids(mill.claim(3))).toEqual(['a'])
   })
 
@@ -95,10 +95,10 @@ describe('a limit', () => {
   test('hints at work when a lease ends while others wait', () => {
     const { mill, held } = busy()
     mill.land(settle(held[0]!, { kind: 'returned', result: undefined, also: [] }))
-    expect([...mill.news!.work]).toEqual(['mill'])
+    expect([...mill.notices!.work]).toEqual(['mill'])
     mill.claim(1)
     mill.land(settle(held[1]!, { kind: 'returned', result: undefined, also: [] }))
-    expect([...mill.news!.work], 'nobody waits').toEqual([])
+    expect([...mill.notices!.work], 'nobody waits').toEqual([])
   })
 
   test('on the backlog refuses inserts and counts neither schedules nor claimed jobs', () => {

@@ -18,7 +18,7 @@ function chained(): Mill {
 }
 
 describe('a release', () => {
-  test('does nothing while a job of the chain is unfinished, whoever sends it', () => {
+  test('does nothing while a job of the chain is unfinished, whichever job sends it', () => {
     const mill = chained()
     mill.do(ENDED)
     expect(mill.job('waits')).toMatchObject({ state: 'waiting-children', pending: 1, fence: 0 })

@@ -40,7 +40,10 @@ function checkRow(table: Table, row: Row): void {
   expect(row.lane.nameRow.lanes.get(job.group === undefined ? job.version : -job.version)).toBe(row.lane)
   expect(job.leaseUntil !== undefined, `a lease only while active: ${job.id}`).toBe(job.state === 'active')
   expect(job.finishedAt !== undefined, `finishedAt only when finished: ${job.id}`).toBe(isFinished(job.state))
-  if (job.state === 'waiting') expect(job.runAt).toBeUndefined()
+  if (job.state === 'waiting') {
+    const expiry = job.attempt === 0 ? job.expiresAt : undefined
+    expect(job.dueAt, `a waiting job is due by its expiry alone: ${job.id}`).toBe(expiry)
+  }
 }
 
 function checkQueue(table: Table, queue: QueueRow, all: readonly Row[]): void {

@@ -14,7 +14,7 @@ import type { Table } from '../../../src/stores/memory/table.js'
 /** The lease of every claim. */
 export const LEASE: Millis = 30_000
 
-/** The insert of a job in queue `mill`, called `grind` unless told. */
+/** The insert of a job in queue `mill`, called `grind` by default. */
 export function insert(id: string, over: Partial<JobSpec> = {}, chain?: { id: string; index: number }): Insert {
   return create(
     {
@@ -56,7 +56,7 @@ function put(key: string, value: unknown, version: number): Put {
   return { kind: 'put', key, value: JSON.stringify(value), version, events: [] }
 }
 
-/** An ask for jobs of `mill`, of every name unless told. */
+/** A claim of jobs of `mill`, of every name by default. */
 export function asking(want: number, over: Partial<Ask> = {}): Ask {
   return { worker: 'miller', queues: ['mill'], handles: [{ name: undefined, lease: LEASE }], want, ahead: 0, ...over }
 }
@@ -66,12 +66,12 @@ export function handOut(job: JobHeader): void {
   Object.freeze(job)
 }
 
-/** A table with a clock of its own, told batch after batch. */
+/** A table with a clock of its own, which commits batch after batch. */
 export class Mill {
   readonly table: Table = createTable()
   now: Time = 1_000_000
-  /** What the last commit had to tell. */
-  news: Notices | undefined
+  /** The notices of the last commit. */
+  notices: Notices | undefined
   #seq = 0
 
   /** Commits whole groups, renewals and asks. */
@@ -83,7 +83,7 @@ export class Mill {
       this.now,
       true,
     )
-    this.news = notices
+    this.notices = notices
     for (const verdict of [...receipt.groups, ...receipt.renewals]) {
       for (const job of verdict.ok ? verdict.inserted : [verdict.job]) if (job !== undefined) handOut(job)
     }
@@ -101,7 +101,7 @@ export class Mill {
     return this.commit({ asks: [asking(want, over)] }).asks[0]!
   }
 
-  /** Commits a group that must land. */
+  /** Commits a group that must be applied. */
   land(group: Group): void {
     const [verdict] = this.commit({ groups: [group] }).groups
     if (!verdict!.ok) throw new Error(`refused: ${verdict!.why} ${verdict!.id}`)

@@ -1,4 +1,4 @@
-// Groups land whole or leave no trace, every index follows the rows, and no record given away is written to again.
+// Groups are applied whole or leave no trace, every index follows the rows, and no returned record is written to again.
 import * as fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { Change } from '../../../src/job/change.js'
@@ -70,7 +70,7 @@ describe('a table', () => {
         if (verdict?.ok === false && verdict.id === 'nobody') applied++
         expect(dump(mill.table)).toEqual(before)
         checkTable(mill.table)
-        expect([mill.news?.events, mill.news?.revoked, [...mill.news!.work], [...mill.news!.due]]).toEqual([
+        expect([mill.notices?.events, mill.notices?.revoked, [...mill.notices!.work], [...mill.notices!.due]]).toEqual([
           [],
           [],
           [],
@@ -106,14 +106,14 @@ describe('a refused group', () => {
     expect([...mill.table.rows.keys()]).toEqual(['a', 'c'])
   })
 
-  test('tells nothing, and what its neighbours tell stays', () => {
+  test('publishes nothing, and events of its neighbours are kept', () => {
     const mill = new Mill()
     mill.commit({
       groups: [[insert('a', { run: { in: 5 } })], [insert('b', { run: { in: 1 } }), insert('w'), MISSING]],
     })
-    expect(mill.news?.events.map((event) => event.id)).toEqual(['a'])
-    expect([...mill.news!.due]).toEqual([['mill', mill.now + 5]])
-    expect([...mill.news!.work]).toEqual([])
+    expect(mill.notices?.events.map((event) => event.id)).toEqual(['a'])
+    expect([...mill.notices!.due]).toEqual([['mill', mill.now + 5]])
+    expect([...mill.notices!.work]).toEqual([])
   })
 
   test('leaves no trace where the removal of what it has just ended is refused', () => {

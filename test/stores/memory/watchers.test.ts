@@ -1,4 +1,4 @@
-// Watching a memory store: when listeners are called, what they can resume from, and what recording costs when nobody asks.
+// Watching a memory store: when listeners are called, what they can resume from, and what recording costs without watchers.
 import { describe, expect, test } from 'vitest'
 import type { Insert } from '../../../src/job/change.js'
 import { systemRuntime } from '../../../src/store/runtime.js'
@@ -6,13 +6,13 @@ import type { Notice, Store } from '../../../src/store/store.js'
 import { memory } from '../../../src/stores/memory/store.js'
 import { insert } from './table.making.js'
 
-interface Desk {
+interface Setup {
   readonly store: Store
   now: number
   add(...inserts: Insert[]): Promise<void>
 }
 
-function desk(ring?: number): Desk {
+function setUp(ring?: number): Setup {
   const clock = { now: 1_000 }
   const store = memory({ runtime: { ...systemRuntime(), now: () => clock.now }, ...(ring && { ring }) })
   let seq = 0
@@ -38,8 +38,8 @@ const seen = (notices: readonly Notice[]): string[] =>
   notices.flatMap((notice) => [...(notice.gap ? ['gap'] : []), ...notice.events.map((event) => event.id)])
 
 describe('a watcher of a memory store', () => {
-  test('is told of events by cursors that count up without gaps, and resumes after any of them', async () => {
-    const { store, add } = desk()
+  test('receives events with cursors that count up without gaps, and resumes after any of them', async () => {
+    const { store, add } = setUp()
     const first: Notice[] = []
     store.watch({ events: true }, (notice) => void first.push(notice))
     await add(insert('a'), insert('b'))
@@ -55,7 +55,7 @@ describe('a watcher of a memory store', () => {
   })
 
   test('learns of a gap when what it missed is more than the ring holds', async () => {
-    const { store, add } = desk(3)
+    const { store, add } = setUp(3)
     store.watch({ events: true }, () => {})
     await add(insert('a'), insert('b'))
     await add(insert('c'), insert('d'), insert('e'))
@@ -74,8 +74,8 @@ describe('a watcher of a memory store', () => {
     }
   })
 
-  test('is told of every event of a commit that has more than the ring holds', async () => {
-    const { store, add } = desk(2)
+  test('receives every event of a commit that has more than the ring holds', async () => {
+    const { store, add } = setUp(2)
     const notices: Notice[] = []
     store.watch({ events: true }, (notice) => void notices.push(notice))
     await add(insert('a'), insert('b'), insert('c'), insert('d'))
@@ -83,7 +83,7 @@ describe('a watcher of a memory store', () => {
   })
 
   test('can come back within ten minutes, and learns of a gap after', async () => {
-    const made = desk()
+    const made = setUp()
     const { store, add } = made
     const stop = store.watch({ events: true }, () => {})
     await add(insert('a'))
@@ -96,7 +96,7 @@ describe('a watcher of a memory store', () => {
     const leave = store.watch({ events: true, from: '1' }, (notice) => void resumed.push(notice))
     await published()
     leave()
-    expect(seen(soon), 'stopped before it was told').toEqual([])
+    expect(seen(soon), 'stopped before it received any').toEqual([])
     expect(seen(resumed)).toEqual(['b'])
     made.now += 600_000
     await add(insert('c'))
@@ -106,8 +106,8 @@ describe('a watcher of a memory store', () => {
     expect(seen(late)).toEqual(['gap', 'd'])
   })
 
-  test('of hints alone makes nobody record, and is given no events', async () => {
-    const { store, add } = desk()
+  test('of hints alone causes no recording, and receives no events', async () => {
+    const { store, add } = setUp()
     const notices: Notice[] = []
     store.watch({}, (notice) => void notices.push(notice))
     await add(insert('a'), insert('b', { run: { in: 7 } }))
@@ -120,8 +120,8 @@ describe('a watcher of a memory store', () => {
     expect(seen(resumed), 'nothing was recorded').toEqual(['gap'])
   })
 
-  test('is not told of what was committed before it came, though others have yet to hear of it', async () => {
-    const { store } = desk()
+  test('does not receive what was committed before it subscribed, though others have yet to receive it', async () => {
+    const { store } = setUp()
     const early: Notice[] = []
     const late: Notice[] = []
     store.watch({ events: true }, (notice) => void early.push(notice))
@@ -135,7 +135,7 @@ describe('a watcher of a memory store', () => {
   })
 
   test('may throw without harm to the others or to the commit', async () => {
-    const { store, add } = desk()
+    const { store, add } = setUp()
     const notices: Notice[] = []
     store.watch({ events: true }, () => {
       throw new Error('boom')
@@ -145,8 +145,8 @@ describe('a watcher of a memory store', () => {
     expect(seen(notices)).toEqual(['a'])
   })
 
-  test('hears nothing after it was stopped, not even of a commit made before', async () => {
-    const { store } = desk()
+  test('receives nothing after it was stopped, not even of a commit made before', async () => {
+    const { store } = setUp()
     const notices: Notice[] = []
     const stop = store.watch({ events: true }, (notice) => void notices.push(notice))
     const committed = store.commit({ writer: 'w', seq: 1, groups: [[insert('a')]], renewals: [], asks: [] })
@@ -157,8 +157,8 @@ describe('a watcher of a memory store', () => {
     expect(notices).toEqual([])
   })
 
-  test('is let go when the store closes', async () => {
-    const { store } = desk()
+  test('is released when the store closes', async () => {
+    const { store } = setUp()
     const notices: Notice[] = []
     store.watch({}, (notice) => void notices.push(notice))
     await store.commit({ writer: 'w', seq: 1, groups: [[insert('a')]], renewals: [], asks: [] })

@@ -60,7 +60,7 @@ describe('a writer', () => {
     const { receipt } = commit(table, batch, 0, false)
     expect(table.writers.bytes).toBeLessThan(10_000)
     expect(commit(table, batch, 0, false).receipt).toEqual(receipt)
-    // One of them is gone: nobody could settle it.
+    // One of them is gone: it could not be settled.
     const [first] = receipt.asks[0]!
     const removal = { kind: 'move', id: 'a', fence: first!.fence, held: false, to: 'removed', set: {} } as Change
     commit(table, { writer: 'v', seq: 1, groups: [[removal]], renewals: [], asks: [] }, 0, false)

@@ -1,4 +1,4 @@
-// Somebody's open transaction holds something: nobody waits for it but the group that needs it.
+// The open transaction of a user locks a row: only the group that needs the row waits.
 import type { Client } from 'pg'
 import { beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { AddOptions, Store } from 'millrace'
@@ -54,7 +54,7 @@ const job = (name: string, options: JobOptions = {}): Group => [insert(d.id(), n
 
 /**
  * Sends a group that needs what is held between others that do not, with an ask and a renewal: it alone is busy. Then
- * the transaction ends, and what `then` says becomes of the group.
+ * the transaction ends, and `then` is what becomes of the group.
  */
 async function onlyBusy(group: () => Group, end: 'commit' | 'rollback', then: string): Promise<Receipt> {
   const running = await d.running('renewed', { queue })
@@ -67,7 +67,7 @@ async function onlyBusy(group: () => Group, end: 'commit' | 'rollback', then: st
   expect(receipt.groups.map(verdict)).toEqual(['landed', 'busy', 'landed', 'landed'])
   expect(receipt.renewals.map(verdict)).toEqual(['landed'])
   expect(receipt.asks[0]).toHaveLength(2)
-  // Alone as well, and to whoever asks elsewhere.
+  // Alone as well, and for other callers.
   const elsewhere = new Driver(closing(postgres(url, { schema })), `${queue}-elsewhere`)
   expect((await elsewhere.commit({ groups: [group()] })).groups.map(verdict)).toEqual(['busy'])
   await theirs.query(end)
@@ -81,7 +81,7 @@ describe('a job’s row', () => {
   const hold = (id: string, how = 'for update'): Promise<unknown> =>
     theirs.query(`select 1 from ${schema}.job where id = $1 ${how}`, [id])
 
-  test.each(locks)('locked %s: its completion is busy, and lands afterwards', async (how) => {
+  test.each(locks)('locked %s: its completion is busy, and succeeds afterwards', async (how) => {
     const held = await d.running('held', { queue })
     await hold(held.id, how)
     await onlyBusy(() => complete(held, { result: 7 }), 'rollback', 'landed')
@@ -98,7 +98,7 @@ describe('a job’s row', () => {
     ],
   ]
 
-  test.each(changes)('locked: %s is busy, and lands afterwards', async (_what, change) => {
+  test.each(changes)('locked: %s is busy, and succeeds afterwards', async (_what, change) => {
     const held = await d.running('held', { queue })
     await hold(held.id)
     const group = change(held)
@@ -157,10 +157,10 @@ describe('a job’s row', () => {
   async function manyBusy(jobs: readonly JobRecord[], change: (job: JobRecord) => Group): Promise<void> {
     const odd = jobs.filter((_, at) => at % 2 === 1)
     await theirs.query(`select 1 from ${schema}.job where id = any ($1) for update`, [odd.map(({ id }) => id)])
-    const { groups } = await d.commit({ groups: jobs.map(change) })
+    const { groups } = await d.commit({ groups: jobs.map((job) => change(job)) })
     expect(groups.map(verdict)).toEqual(jobs.map((_, at) => (at % 2 === 1 ? 'busy' : 'landed')))
     await theirs.query('commit')
-    const again = await d.commit({ groups: odd.map(change) })
+    const again = await d.commit({ groups: odd.map((job) => change(job)) })
     expect(again.groups.map(verdict)).toEqual(odd.map(() => 'landed'))
   }
 })
@@ -187,10 +187,10 @@ describe('a lease', () => {
 
   test('of a running job survives a transaction on its row that many renewals meet', async () => {
     const busy = mailbox<string>()
-    const heard = observed(store, (batch, { renewals }) => {
+    const observedStore = observed(store, (batch, { renewals }) => {
       for (const [at, each] of renewals.entries()) if (!each.ok && each.why === 'busy') busy.put(batch.renewals[at]!.id)
     })
-    const work = newQueue({ store: heard, name: queue })
+    const work = newQueue({ store: observedStore, name: queue })
     const [started, go] = [gate(), gate()]
     const worker = newWorker(
       work,
@@ -331,7 +331,7 @@ describe('an id', () => {
 })
 
 describe('a parent', () => {
-  test('is told of all children but the one that is locked, in one batch', async () => {
+  test('is counted down by all children but the one that is locked, in one batch', async () => {
     const children: JobRecord[] = []
     for (let n = 0; n < 10; n++) children.push(await d.running('child', { queue }))
     const [parent] = await d.land(insert(d.id(), 'parent', { queue, after: children }))
@@ -446,7 +446,7 @@ describe('a due job that a user transaction holds', () => {
     let refused = 0
     const tried = gate()
     let held = ''
-    const heard = observed(store, (batch, { groups }) => {
+    const observedStore = observed(store, (batch, { groups }) => {
       for (const [at, each] of groups.entries()) {
         const of = batch.groups[at]![0]
         if (each.ok || each.why !== 'busy' || of === undefined || !('id' in of) || of.id !== held) continue
@@ -454,7 +454,7 @@ describe('a due job that a user transaction holds', () => {
         tried.open()
       }
     })
-    const work = newQueue({ store: heard, name: queue })
+    const work = newQueue({ store: observedStore, name: queue })
     held = (await work.add('held', undefined, { delay: 1 })).id
     await theirs.query(`select 1 from ${schema}.job where id = $1 for update`, [held])
     const worker = newWorker(work, () => {}, { autorun: false })
@@ -491,19 +491,22 @@ describe('a waiting job that a user transaction holds', () => {
   } as const
 
   test.each(Object.keys(claims) as (keyof typeof claims)[])(
-    'is claimed soon after it is released, though nobody tells: %s',
+    'is claimed soon after it is released, though no notice comes: %s',
     { timeout: 60_000 },
     async (kind) => {
       const { handlers, limit } = claims[kind]
       if (limit !== undefined) await d.limit(limit, queue)
-      for (const name of handlers) await d.land(complete(await d.running(name, { queue }))) // the lanes are there
+      for (const name of handlers) await d.land(complete(await d.running(name, { queue }))) // the lanes exist
       const held = await d.add('held', { queue })
       await theirs.query(`select 1 from ${schema}.job where id = $1 for update`, [held.id])
       const asked = gate()
-      const heard = observed(store, (_, { asks }) => {
+      const observedStore = observed(store, (_, { asks }) => {
         if (asks.length > 0) asked.open()
       })
-      const worker = newWorker(newQueue({ store: heard, name: queue }), () => {}, { pollEvery: '1h', autorun: false })
+      const worker = newWorker(newQueue({ store: observedStore, name: queue }), () => {}, {
+        pollEvery: '1h',
+        autorun: false,
+      })
       const completed = event(worker, 'completed')
       await worker.run()
       await asked.promise

@@ -21,7 +21,7 @@ test.each([[['one']], [['one', 'two']]])('lanes %j', { timeout: 60_000 }, async 
   }
   // Enough of each lane that the next claim begins behind them.
   for (const name of names) expect(await claim(1_200, name)).toBe(1_200)
-  // Nobody watches here, so nobody is told of what is placed below.
+  // There is no watcher here, so no notice reports what is placed below.
   const below = names.map((name, at) => insert(there.id(), name, { priority: 5 * at - 1 }))
   await there.commit({ groups: below.map((change) => [change]) })
 

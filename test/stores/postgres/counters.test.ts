@@ -47,7 +47,7 @@ test('many writers', { timeout: 60_000 }, async () => {
   const last = await crowd(store, 2_100)
   const before = await store.tally()
   expect(before).toMatchObject([{ names: { work: { waiting: 2_100 } }, lifetime: { added: 2_100 } }])
-  expect(await tidy(url, 0)).toBe(0) // they have only just been heard
+  expect(await tidy(url, 0)).toBe(0) // they have only just been seen
   expect(await standing(url)).toEqual({ total: 2_100, counting: 2_100 })
 
   expect(await tidy(url, WHILE)).toBe(2)
@@ -101,6 +101,6 @@ test('a store tidies up by itself, as long as there is more', { timeout: 60_000 
   await crowd(store, 1_100)
   later = WHILE
   const client = await connected(url)
-  while ((await standing(url)).counting > 0) await client.query('select pg_sleep(0.02)') // there is nothing that tells
+  while ((await standing(url)).counting > 0) await client.query('select pg_sleep(0.02)') // there is no notice of it
   expect(await store.tally()).toMatchObject([{ names: { work: { waiting: 1_100 } }, lifetime: { added: 1_100 } }])
 })

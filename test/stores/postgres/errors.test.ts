@@ -1,4 +1,4 @@
-// What the server says, as users are told it.
+// How errors of the server are translated for users.
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { MillraceError, Queue } from 'millrace'
 import { postgres } from 'millrace/postgres'
@@ -12,7 +12,7 @@ import {
 import { ownServer } from './server/shared.js'
 
 /** An error as drivers give it. */
-const said = (code: string, message: string): Error => Object.assign(new Error(message), { code })
+const serverError = (code: string, message: string): Error => Object.assign(new Error(message), { code })
 
 describe('an error of the server’s', () => {
   test.each([
@@ -21,13 +21,13 @@ describe('an error of the server’s', () => {
     ['40001', 'could not serialize access due to concurrent update', 'TRANSACTION_STALE', 'run it again'],
     ['40P01', 'deadlock detected', 'DATABASE_LOCKED', 'try again'],
     ['55P03', 'canceling statement due to lock timeout', 'DATABASE_LOCKED', 'try again'],
-  ])('%s is told with a code and a way out', (state, message, code, wayOut) => {
-    const cause = said(state, message)
-    const told = toStoreError(cause, 'millrace') as MillraceError
-    expect(told).toBeInstanceOf(MillraceError)
-    expect([told.code, told.cause]).toEqual([code, cause])
-    expect(told.message).toContain(message)
-    expect(told.message).toContain(wayOut)
+  ])('%s is translated with a code and a way out', (state, message, code, wayOut) => {
+    const cause = serverError(state, message)
+    const translated = toStoreError(cause, 'millrace') as MillraceError
+    expect(translated).toBeInstanceOf(MillraceError)
+    expect([translated.code, translated.cause]).toEqual([code, cause])
+    expect(translated.message).toContain(message)
+    expect(translated.message).toContain(wayOut)
   })
 
   test('is not waited for where what is sent is too long for a string, or for the server', () => {
@@ -40,18 +40,18 @@ describe('an error of the server’s', () => {
   test.each(['EPIPE', 'EBADF', 'ECONNRESET', 'CONNECTION_CLOSED'])(
     'is not seen in %s, by which a connection was lost',
     (code) => {
-      const lost = said(code, 'write failed')
+      const lost = serverError(code, 'write failed')
       expect([sqlStateOf(lost), isServerError(lost)]).toEqual([undefined, false])
     },
   )
 
   test('that has no meaning of its own stays as it is', () => {
-    const cause = said('22000', 'data exception')
+    const cause = serverError('22000', 'data exception')
     expect(toStoreError(cause, 'millrace')).toBe(cause)
   })
 })
 
-test('a transaction with more ids of the user’s own than there is room for locks is told what to do', async () => {
+test('a transaction with more user-given ids than the server has room for locks is refused with the way out', async () => {
   const server = await ownServer({ settings: { max_locks_per_transaction: 10, max_connections: 20, fsync: 'off' } })
   onTestFinished(() => server.close())
   const store = postgres(server.url)

@@ -1,11 +1,11 @@
-// What watchers are told while they resume, and where reads fail, with a database that answers when the test says so.
+// What watchers receive while they resume, and where reads fail, with a database that answers when the test lets it.
 import { expect, onTestFinished, test } from 'vitest'
 import { systemRuntime } from '../../../src/store/runtime.js'
 import { draft } from '../../../src/job/events.js'
 import type { EventPage } from '../../../src/stores/event-pages.js'
 import { Waits } from '../../../src/stores/read-loop.js'
-import { EventFeed } from '../../../src/stores/postgres/events.js'
-import type { CommitNotice, FeedSource } from '../../../src/stores/postgres/events.js'
+import { EventFeed } from '../../../src/stores/postgres/events/events.js'
+import type { CommitNotice, FeedSource } from '../../../src/stores/postgres/events/events.js'
 import { gate, mailbox } from '../../setup.js'
 
 interface Database {
@@ -15,7 +15,7 @@ interface Database {
   free(): void
   add(): void
   /** What the next announcement answers besides. */
-  said: Pick<CommitNotice, 'fresh' | 'first'>
+  notice: Pick<CommitNotice, 'fresh' | 'first'>
   /** The commits that are under way. */
   commits: string[]
   skipped: number
@@ -29,7 +29,7 @@ function database(last: number): Database {
   let floor = 0
   let free = false
   const source: FeedSource = {
-    announce: async () => ({ event, ...own.said }),
+    announce: async () => ({ event, ...own.notice }),
     underWay: async (among) => ({ event, commits: own.commits.filter((each) => among?.includes(each) ?? true) }),
     events: async (after) => {
       const going = gate()
@@ -60,7 +60,7 @@ function database(last: number): Database {
     reads,
     free: () => void (free = true),
     add: () => void event++,
-    said: { fresh: false, first: false },
+    notice: { fresh: false, first: false },
     commits: [],
     skipped: 0,
     overdue: 0,
@@ -76,27 +76,27 @@ interface Read {
 
 const GONE = new Error('the connection is gone')
 
-/** What a watcher hears, in words. */
-function watching(feed: EventFeed, from?: string): { heard: string[]; until(word: string): Promise<void> } {
-  const heard: string[] = []
+/** What a watcher receives, in words. */
+function watching(feed: EventFeed, from?: string): { received: string[]; until(word: string): Promise<void> } {
+  const received: string[] = []
   let wake = (): void => {}
   feed.watch(
     { events: true, ...(from !== undefined && { from }) },
     ({ events, gap }) => {
-      heard.push(...(gap ? ['gap'] : []), ...events.map(({ id }) => id))
+      received.push(...(gap ? ['gap'] : []), ...events.map(({ id }) => id))
       wake()
     },
     () => {},
   )
   return {
-    heard,
+    received,
     until: async (word) => {
-      while (!heard.includes(word)) await new Promise<void>((resolve) => (wake = resolve))
+      while (!received.includes(word)) await new Promise<void>((resolve) => (wake = resolve))
     },
   }
 }
 
-test('one who resumes hears what it missed before what comes meanwhile, and one who came with it misses nothing', async () => {
+test('a subscriber that resumes receives what it missed before new events, and one that subscribes at the same time misses nothing', async () => {
   const { feed, reads, add, free } = database(5)
   const resumed = watching(feed, '2')
   const other = watching(feed)
@@ -104,10 +104,10 @@ test('one who resumes hears what it missed before what comes meanwhile, and one 
   const resuming = await reads.next()
   expect(resuming.after).toBe(2)
   add()
-  feed.look() // somebody has committed meanwhile
+  feed.look() // another process has committed meanwhile
   ;(await reads.next()).go()
   await other.until('job 6')
-  expect(resumed.heard).toEqual([])
+  expect(resumed.received).toEqual([])
   free()
   resuming.go()
   await resumed.until('job 6')
@@ -115,21 +115,21 @@ test('one who resumes hears what it missed before what comes meanwhile, and one 
   feed.look()
   await resumed.until('job 7')
   await other.until('job 7')
-  expect(resumed.heard).toEqual(['job 3', 'job 4', 'job 5', 'job 6', 'job 7'])
-  expect(other.heard).toEqual(['job 6', 'job 7'])
+  expect(resumed.received).toEqual(['job 3', 'job 4', 'job 5', 'job 6', 'job 7'])
+  expect(other.received).toEqual(['job 6', 'job 7'])
 })
 
-test('one who could not be told what it missed is told when the next attempt goes well', async () => {
+test('a subscriber whose read of missed events failed receives them when the next attempt succeeds', async () => {
   const { feed, reads } = database(5)
   const resumed = watching(feed, '2')
   await feed.announce()
   ;(await reads.next()).fail(GONE)
   ;(await reads.next()).go()
   await resumed.until('job 5')
-  expect(resumed.heard).toEqual(['job 3', 'job 4', 'job 5'])
+  expect(resumed.received).toEqual(['job 3', 'job 4', 'job 5'])
 })
 
-test('one who cannot be told what it missed hears of a gap, alone, and of all that comes then', async () => {
+test('a subscriber whose missed events cannot be read receives a gap, alone, and all events from then on', async () => {
   const { feed, reads, add, free } = database(5)
   const resumed = watching(feed, '2')
   const other = watching(feed)
@@ -141,8 +141,8 @@ test('one who cannot be told what it missed hears of a gap, alone, and of all th
   feed.look()
   await resumed.until('job 6')
   await other.until('job 6')
-  expect(resumed.heard).toEqual(['gap', 'job 6'])
-  expect(other.heard).toEqual(['job 6'])
+  expect(resumed.received).toEqual(['gap', 'job 6'])
+  expect(other.received).toEqual(['job 6'])
 })
 
 test('a read that fails is made again until it goes well', async () => {
@@ -154,14 +154,14 @@ test('a read that fails is made again until it goes well', async () => {
   for (let tries = 0; tries < 8; tries++) (await reads.next()).fail(GONE)
   ;(await reads.next()).go()
   await watcher.until('job 6')
-  expect(watcher.heard).toEqual(['job 6'])
+  expect(watcher.received).toEqual(['job 6'])
 })
 
-test('one who begins is told from when the commits have ended that did not know of it', async () => {
+test('a new subscriber receives events once the commits that did not know of it have ended', async () => {
   const one = database(5)
   const { feed, add, free, commits } = one
   free()
-  one.said = { fresh: true, first: true }
+  one.notice = { fresh: true, first: true }
   commits.push('3/7')
   const watcher = watching(feed)
   const announced = feed.announce()
@@ -172,7 +172,7 @@ test('one who begins is told from when the commits have ended that did not know 
   add()
   feed.look()
   await watcher.until('job 7')
-  expect(watcher.heard).toEqual(['job 7'])
+  expect(watcher.received).toEqual(['job 7'])
   expect([one.skipped, one.overdue]).toEqual([0, 0])
 })
 
@@ -185,14 +185,14 @@ test.each([
     const one = database(5)
     const { feed, free, commits } = one
     free()
-    one.said = { fresh: true, first: which === 'first' }
+    one.notice = { fresh: true, first: which === 'first' }
     commits.push('3/7')
     const watcher = watching(feed)
     await feed.announce() // does not wait for ever
-    expect(watcher.heard).toEqual([])
+    expect(watcher.received).toEqual([])
     commits.pop()
     await watcher.until('gap')
-    expect(watcher.heard).toEqual(['gap'])
+    expect(watcher.received).toEqual(['gap'])
     expect(one.skipped).toBe(skipped)
   },
 )

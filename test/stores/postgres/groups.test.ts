@@ -1,4 +1,4 @@
-// Groups and rates on PostgreSQL, where its own ways could go wrong: floors, users' transactions, settings that say nonsense, what is left behind.
+// Groups and rates on PostgreSQL, where its statements could go wrong: cursors, transactions, invalid settings, leftovers.
 import { Pool } from 'pg'
 import { expect, onTestFinished, test } from 'vitest'
 import { Queue } from 'millrace'
@@ -68,7 +68,7 @@ test('a group of hundreds at its limit before others, in several lanes, with and
   expect(groupsOf(rest)).not.toContain('a')
 })
 
-test('a commit does not fail over what a limit says', async () => {
+test('a commit does not fail because of the content of a limit', async () => {
   const { d } = await here()
   const nonsense: readonly unknown[] = [
     { concurrency: 'many', rate: 7, names: [1], group: 'x', groups: 'y', backlog: 'z' },
@@ -99,7 +99,7 @@ test('a bound on the backlog of a group holds in a transaction, too, and between
     .commit({ writer: '', seq: 0, groups: [[insert(d.id(), 'work', { group: 'a' })]], renewals: [], asks: [] }, client)
     .then(({ groups }) => groups[0])
   expect(full).toMatchObject({ ok: false, why: 'full', job: { id: oldest.id } })
-  // Nobody knows yet whether there is room for another.
+  // It is not known yet whether there is room for another.
   const meanwhile = await d.commit({ groups: [[insert(d.id(), 'work', { group: 'a' })]] })
   expect(meanwhile.groups[0]).toMatchObject({ ok: false, why: 'busy' })
   await d.add('work', { group: 'b' })
@@ -109,7 +109,7 @@ test('a bound on the backlog of a group holds in a transaction, too, and between
   await d.refuse('full', 'that was the last', insert(d.id(), 'work', { group: 'a' }))
 })
 
-test('an insert into a full group is told the same once more, by another process', async () => {
+test('an insert into a full group gets the same refusal again from another process', async () => {
   const { d, other } = await here()
   await d.limit({ group: { backlog: 1 } })
   const oldest = await d.add('work', { group: 'a' })
@@ -119,7 +119,7 @@ test('an insert into a full group is told the same once more, by another process
   expect((await other().store.commit(batch)).groups).toEqual(first.groups)
 })
 
-test('a claim held back by a rate is told the same time once more, by another process', async () => {
+test('a claim delayed by a rate gets the same time again from another process', async () => {
   const { d, other } = await here()
   await d.addMany(3, 'work')
   await d.limit({ rate: { max: 2, per: 60_000 } })

@@ -170,7 +170,7 @@ describe('reads of what is large', () => {
     expect(longest).toBeLessThan(A_PAGE)
   })
 
-  test('those who come too late are told of moved jobs without their payloads', { timeout: 120_000 }, async () => {
+  test('subscribers that are late receive moved jobs without their payloads', { timeout: 120_000 }, async () => {
     const { store } = many
     await many.addBulk(jobs(30, 1_000_000).map((each) => ({ ...each, options: { delay: 1 } })))
     const seen = await untilDue(store, 30)
@@ -213,7 +213,7 @@ describe('reads of what is large', () => {
       let count = 0
       kept.on('removed', () => ++count === 40 && done())
     })
-    await kept.addBulk(Array.from({ length: 40 }, () => ({ name: 'said' })))
+    await kept.addBulk(Array.from({ length: 40 }, () => ({ name: 'kept' })))
     await removed
     expect(longest).toBeLessThan(1_000_000)
     await worker.close()

@@ -31,7 +31,7 @@ beforeAll(async () => {
   processes = Array.from({ length: PROCESSES }, () =>
     start<SharerMessage>('postgres/shared-queue-worker', { url } satisfies SharerInput),
   )
-  for (const each of processes) each.onEach((told) => told.kind === 'error' && errors.push(told.error))
+  for (const each of processes) each.onEach((message) => message.kind === 'error' && errors.push(message.error))
   await Promise.all(processes.map((each) => each.received('ready')))
 })
 
@@ -47,10 +47,10 @@ beforeEach(() => {
   errors.length = 0
 })
 
-/** What all are told of this test. */
+/** The arguments of all processes of this test. */
 const shared = (): Shared => ({ queue: queue.name, ledger: path('ledger') })
 
-/** Tells all of them something, and waits for their answers. */
+/** Sends all of them a command, and waits for their answers. */
 async function all<Kind extends SharerMessage['kind']>(
   order: object,
   kind: Kind,
@@ -175,7 +175,7 @@ test('a limit of one lets one run at a time', async () => {
   expect(most()).toBe(1)
 })
 
-test('every key is taken once, whoever asks for it at the same moment', async () => {
+test('every key is taken once, however many add it at the same moment', async () => {
   const keys = Array.from({ length: 60 }, (_, n) => `key ${n}`)
   const added = await all({ kind: 'add', keys }, 'added')
   const fresh = added.flatMap((each) => each.fresh)

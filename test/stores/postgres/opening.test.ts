@@ -1,4 +1,4 @@
-// Opening a database: what is taken, what is made there, by whom, and what is said where it cannot be.
+// Opening a database: which targets are accepted, what is created there, by which role, and which errors are reported.
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -71,9 +71,9 @@ describe('what is no database', () => {
     [{ schema: 'größe' }, 'INVALID_OPTION', 'schema must be'],
     [{ schema: 'a'.repeat(52) }, 'INVALID_OPTION', 'at most 51 long'],
     [{ schema: 7 }, 'INVALID_OPTION', 'schema must be'],
-  ])('the options %j are refused at once', (options, code, told) => {
+  ])('the options %j are refused at once', (options, code, expected) => {
     expect(() => postgres('postgres://localhost/jobs', options as PostgresOptions)).toThrow(
-      expect.objectContaining({ code, message: expect.stringContaining(told) }),
+      expect.objectContaining({ code, message: expect.stringContaining(expected) }),
     )
   })
 
@@ -87,12 +87,12 @@ describe('what is no database', () => {
     await works(store)
   })
 
-  test('a server that is not there is told of with its address', async () => {
+  test('a server that is not there is reported with its address', async () => {
     const store = opened('postgres://127.0.0.1:9/jobs')
     await expect(store.open()).rejects.toThrow('127.0.0.1:9')
   })
 
-  test('a wrong password is told of', async () => {
+  test('a wrong password is reported', async () => {
     const role = await newRole(await newDatabase())
     const error = await refusal(opened(role.url.replace('secret', 'wrong')).open())
     expect(error).toMatchObject({ code: 'DATABASE_FORBIDDEN', message: expect.stringContaining('password') })
@@ -145,7 +145,7 @@ describe('the driver', () => {
     expect([...(await sql`select 1 as one`)]).toEqual([{ one: 1 }])
   })
 
-  test('of one store and that of another hear of each other', async () => {
+  test('of one store reach the other, and the other way round', async () => {
     const url = await sharedServer()
     const schema = newSchema()
     const sql = postgresJs(url, { max: 4, onnotice: () => {}, fetch_types: false })
@@ -172,7 +172,7 @@ describe('the schema', () => {
     expect(count).toBe('0')
   })
 
-  test('is made once, by whoever comes first of ten processes that start on an empty database', async () => {
+  test('is made once, by the first of ten processes that start on an empty database', async () => {
     const url = await newDatabase()
     const schema = 'Ten'
     const programs = Array.from({ length: 10 }, () =>
@@ -180,13 +180,13 @@ describe('the schema', () => {
     )
     await Promise.all(programs.map((program) => program.received('ready')))
     for (const program of programs) program.send({ kind: 'go' })
-    const told = await Promise.all(
+    const answers = await Promise.all(
       programs.map(
         (program) =>
           new Promise<OpenerMessage>((resolve) => program.onEach((each) => each.kind !== 'ready' && resolve(each))),
       ),
     )
-    expect(told.filter(({ kind }) => kind !== 'added')).toEqual([])
+    expect(answers.filter(({ kind }) => kind !== 'added')).toEqual([])
     const ends = await Promise.all(programs.map((program) => program.finish()))
     expect(ends.map(({ code }) => code)).toEqual(programs.map(() => 0))
     expect(await rows(url, 'select version, oldest from "Ten".meta')).toHaveLength(1)
@@ -207,7 +207,7 @@ describe('the schema', () => {
     await works(opened(role.url, { schema: 'jobs' }))
   })
 
-  test('that a role may not make is told of, and nothing is left behind', async () => {
+  test('that a role may not create is reported, and nothing is left behind', async () => {
     const url = await newDatabase()
     const role = await newRole(url)
     const error = await refusal(opened(role.url).open())
@@ -215,7 +215,7 @@ describe('the schema', () => {
     expect(await rows(url, `select 1 from pg_namespace where nspname = 'millrace'`)).toEqual([])
   })
 
-  test('that a role may not use is told of', async () => {
+  test('that a role may not use is reported', async () => {
     const url = await newDatabase()
     await opened(url).open()
     const role = await newRole(url)
@@ -254,7 +254,7 @@ describe('the schema', () => {
     }
   })
 
-  test('is told at once where a user’s connections begin transactions at another isolation level', async () => {
+  test('is reported at once where a user’s connections begin transactions at another isolation level', async () => {
     const url = withSettings(await newDatabase(), '-c default_transaction_isolation=serializable')
     const pool = new Pool({ connectionString: url })
     const sql = postgresJs(url, { onnotice: () => {}, fetch_types: false })
@@ -275,7 +275,7 @@ describe('the schema', () => {
     await works(opened(withSettings(url, '-c default_transaction_isolation=serializable -c lock_timeout=5s')))
   })
 
-  test('is told where the level is changed under a user’s pool', async () => {
+  test('is reported where the level is changed under a user’s pool', async () => {
     const url = await newDatabase()
     const pool = new Pool({ connectionString: url, max: 2 })
     onTestFinished(() => pool.end())

@@ -1,6 +1,6 @@
 // On a table that was just filled and never analysed, no statement reads more of it than it asked for.
 import { Pool } from 'pg'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { postgres } from 'millrace/postgres'
 import { Driver, LEASE, ask, renewal } from '../../../src/conformance/driver.js'
 import {
@@ -16,6 +16,7 @@ import {
   failAndRetry,
 } from '../../../src/conformance/changes.js'
 import type { Store } from '../../../src/store/store.js'
+import { HEADS_READ } from '../../../src/store/tally.js'
 import { newDatabase } from './server/shared.js'
 import { rows, run } from './server/clients.js'
 
@@ -121,8 +122,7 @@ async function misdeeds(call: () => Promise<unknown>, most = MOST): Promise<read
   for (const { 'Query Text': text, Plan } of plans) {
     for (const node of nodesOf(Plan)) {
       const type = node['Node Type']
-      const ofJobs =
-        node['Relation Name'] === 'job' || node['Relation Name'] === 'edge' || node['Relation Name'] === 'key'
+      const ofJobs = ['job', 'edge', 'key', 'tag'].includes(node['Relation Name'] ?? '')
       if (ofJobs) onJobs++
       const read =
         (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0) + (node['Rows Removed by Index Recheck'] ?? 0)) *
@@ -156,6 +156,11 @@ const pages: readonly (readonly [string, Parameters<Store['find']>[0]])[] = [
   ['a chain, newest first', { chain: 'chain', order: 'newest' }],
   ['a parent', { parent: 'parent' }],
   ['a parent in a state', { parent: 'parent', states: ['completed'] }],
+  [
+    'what keeping the last N may remove',
+    { queue: 'two', names: ['b'], states: ['completed'], kind: 'job', order: 'oldest' },
+  ],
+  ['what an operation changes', { queue: 'two', states: ['failed', 'cancelled'], kind: 'job', bytes: 2 ** 21 }],
   ['schedules', { kind: 'schedule' }],
   ['jobs that are no schedules', { kind: 'job', queue: 'one', states: ['delayed'] }],
 ]
@@ -173,6 +178,14 @@ test('what is due is read in order', async () => {
   const due = { queues: ['one', 'two'], except: ['1 delayed 3', 'nobody'], limit: 20 }
   expect(await misdeeds(() => store.due(due))).toEqual([])
   expect((await store.due(due)).jobs).toHaveLength(20)
+})
+
+test('heads are read from the indexes, whatever stands behind them', async () => {
+  const asked = ['one']
+  expect(await misdeeds(() => store.tally(asked, undefined, { heads: true }), HEADS_READ)).toEqual([])
+  const [one] = await store.tally(asked, undefined, { heads: true })
+  expect(Object.keys(one!.heads!.waiting)).toEqual(['a', 'b'])
+  expect(one!.heads).toMatchObject({ delayed: 2, overdue: 2 })
 })
 
 test('jobs are read by their ids, and what lies beside them', async () => {
@@ -298,4 +311,61 @@ test('jobs are moved by hand', async () => {
     [put('pause:two', { all: true, names: [] }, 0)],
   ]
   expect(await misdeeds(() => d.commit({ groups }))).toEqual([])
+})
+
+describe('filtered pages', () => {
+  beforeAll(() =>
+    run(
+      database,
+      `update millrace.job set finished_at = seq, error = json_build_object('name', 'Error', 'message', id, 'code', 'C' || seq % 3, 'fingerprint', 'f' || seq % 5)
+         where state = 'failed';
+       insert into millrace.tag (queue, tag, seq, job) select queue, 'common', seq, id from millrace.job where state <> 'active' union all
+         select queue, 'rare', seq, id from millrace.job where id like '% completed 7';`,
+    ),
+  )
+
+  const indexed: readonly (readonly [string, Parameters<Store['find']>[0]])[] = [
+    ['a tag', { queue: 'one', tags: ['common'] }],
+    ['several tags', { queue: 'one', tags: ['common', 'rare'] }],
+    ['any of several tags', { queue: 'one', anyTag: ['common', 'rare'], order: 'newest' }],
+    ['a fingerprint', { queue: 'one', fingerprint: 'f2' }],
+    ['a fingerprint, newest first', { queue: 'one', fingerprint: 'f2', order: 'newest' }],
+    ['a code', { queue: 'two', errorCode: 'C1' }],
+    ['the beginning of an id', { idPrefix: '2 failed 41' }],
+    ['the last that failed or were cancelled', { queue: 'one', order: 'finished' }],
+    ['a range of ends', { queue: 'one', order: 'finished', finished: { from: 5, to: 10 ** 9 } }],
+    ['a range in which nothing was added', { queue: 'one', created: { from: 4e12 } }],
+  ]
+
+  test.each(indexed)(
+    'finding %s reads a page from the head of an index, and the next one too',
+    async (_what, query) => {
+      const limit = 20
+      // Rows of several lists, and of the tags that are counted to find the rarest.
+      const most = 1_100
+      let cursor: string | undefined
+      expect(await misdeeds(async () => ({ cursor } = await store.find({ ...query, limit })), most)).toEqual([])
+      const at = cursor === undefined ? {} : { cursor }
+      expect(await misdeeds(() => store.find({ ...query, ...at, limit }), most)).toEqual([])
+    },
+  )
+
+  test('what has no index is looked for in a bounded number of rows, however it ends', async () => {
+    const most = 5_000
+    for (const query of [
+      { queue: 'one', worker: 'nobody' },
+      { queue: 'one', started: { from: 1 } },
+      { tags: ['common'], worker: 'nobody' },
+      { fingerprint: 'f1', tags: ['rare'], names: ['nobody'] },
+    ]) {
+      expect(await misdeeds(() => store.find({ ...query, limit: 20 }), most)).toEqual([])
+      expect(await misdeeds(() => store.find({ ...query, count: true }), most)).toEqual([])
+    }
+  })
+
+  test('causes of failures are found one from the other, and their jobs counted in the index', async () => {
+    const read = () => store.details({ jobs: [], parts: [], failures: { queue: 'one', limit: 10 } })
+    expect(await misdeeds(read)).toEqual([])
+    expect((await read()).failures!.map(({ fingerprint }) => fingerprint)).toEqual(['f0', 'f1', 'f2', 'f3', 'f4'])
+  })
 })

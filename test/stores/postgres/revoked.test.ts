@@ -1,4 +1,4 @@
-// Leases that another process takes away reach the running handlers at once, however many they are and whatever was not heard.
+// Leases that another process revokes reach the running handlers at once, however many they are and whatever notice is lost.
 import { expect, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { Store } from 'millrace'
@@ -16,7 +16,7 @@ async function holding(
 ): Promise<{ queue: Queue; store: Store; reasons: Promise<string[]> }> {
   const store = closing(postgres(url))
   const queue = closing(new Queue('work', { store, logger: false }))
-  const told: string[] = []
+  const reasons: string[] = []
   let started = 0
   const running = gate()
   const all = gate<string[]>()
@@ -26,7 +26,7 @@ async function holding(
       async (_job, { signal }) => {
         if (++started === count) running.open()
         await new Promise((resolve) => signal.addEventListener('abort', resolve))
-        if (told.push(signal.reason!.reason) === count) all.open(told)
+        if (reasons.push(signal.reason!.reason) === count) all.open(reasons)
       },
       { logger: false, concurrency: count, lease: '10h', renewEvery: '9h', autorun: false },
     ),
@@ -50,7 +50,7 @@ test('200 jobs that are cancelled in one commit', async () => {
 test('jobs that are cancelled while the connection that listens is gone', async () => {
   const url = await newDatabase()
   const { reasons } = await holding(url, 3)
-  // One cannot be heard of: it is done behind the back of everybody who listens, together with the end of their connections.
+  // One revocation gets no notice: it happens together with the end of all listening connections.
   const ended = await rows<{ ended: number }>(
     url,
     `with ears as (select count(pg_terminate_backend(pid)) as n from pg_stat_activity where datname = current_database()

@@ -167,9 +167,9 @@ describe.each(kinds)('%s', (_name, transacting) => {
       { pollEvery: '10m', autorun: false },
     )
     await worker.run()
-    const heard: string[] = []
-    const told = gate()
-    queue.on('waiting', ({ id }) => heard.push(id) === 2 && told.open())
+    const received: string[] = []
+    const both = gate()
+    queue.on('waiting', ({ id }) => received.push(id) === 2 && both.open())
     await announced(store)
     await transacting(async (tx, own) => {
       await own(n)
@@ -178,13 +178,13 @@ describe.each(kinds)('%s', (_name, transacting) => {
       expect(await queue.get(job.id)).toBeUndefined()
       await queue.addBulk([{ name: 'chore', data: 2 }], { tx })
       expect((await queue.list({ tx })).jobs).toHaveLength(2)
-      expect(heard).toEqual([])
+      expect(received).toEqual([])
       expect(ran).toEqual([])
     })
     await done.promise
     expect(new Set(ran)).toEqual(new Set([1, 2]))
     expect(await ownRows(n)).toBe(1)
-    await told.promise
+    await both.promise
   })
 
   test('rolls the job back: no job, no wake-up, no event, no count', async () => {
@@ -201,8 +201,12 @@ describe.each(kinds)('%s', (_name, transacting) => {
       { pollEvery: '10m', autorun: false },
     )
     await worker.run()
-    const heard: unknown[] = []
-    queue.on('waiting', ({ id }) => heard.push(id))
+    const received: unknown[] = []
+    const isAnnounced = gate()
+    queue.on('waiting', ({ id }) => {
+      received.push(id)
+      isAnnounced.open()
+    })
     await announced(store)
     const doomed = transacting(async (tx, own) => {
       await own(n)
@@ -212,10 +216,10 @@ describe.each(kinds)('%s', (_name, transacting) => {
     await expect(doomed).rejects.toBe(no)
     const marker = await queue.add('chore', 'marker', { dedup: { key: 'k' } })
     expect(marker.duplicate).toBe(false)
-    await done.promise
+    await Promise.all([done.promise, isAnnounced.promise])
     expect(ran).toEqual(['marker'])
     expect(await data(queue as never)).toEqual(['marker'])
-    expect(heard).toEqual([marker.id])
+    expect(received).toEqual([marker.id])
     expect((await store.tally([queue.name]))[0]).toMatchObject({ lifetime: { added: 1 } })
     expect(await ownRows(n)).toBe(0)
   })
@@ -348,7 +352,7 @@ describe('every other write', () => {
   })
 })
 
-test('a transaction that works from an older snapshot is told to be run again', async () => {
+test('a transaction that works from an older snapshot is refused with the advice to run it again', async () => {
   const { queue } = setUp()
   const { id } = await queue.add('chore', 1)
   const doomed = withClient(async (tx) => {
@@ -411,12 +415,12 @@ describe('what is no transaction', () => {
     ['execute() that answers no rows', () => ({ execute: async () => 1 }), 'did not answer an array of rows'],
   ]
 
-  test.each(wrong)('%s is refused by name, and nothing is written', async (_name, tx, told) => {
+  test.each(wrong)('%s is refused by name, and nothing is written', async (_name, tx, expected) => {
     const { queue } = setUp()
     await queue.add('chore', 0)
     await expect(queue.add('chore', 1, { tx: tx() as PostgresTransaction })).rejects.toMatchObject({
       code: 'INVALID_TRANSACTION',
-      message: expect.stringContaining(told),
+      message: expect.stringContaining(expected),
     })
     expect(await data(queue as never)).toEqual([0])
   })

@@ -1,4 +1,4 @@
-// What subscribers are told on PostgreSQL where a read of events fails, is large, or begins while commits are under way.
+// What subscribers receive on PostgreSQL where a read of events fails, is large, or begins during a commit.
 import { Client, Pool } from 'pg'
 import { expect, onTestFinished, test } from 'vitest'
 import { Driver } from '../../../src/conformance/driver.js'
@@ -18,7 +18,7 @@ interface Unreliable {
   failed(): number
 }
 
-/** A store whose reads of events fail when the test says so. */
+/** A store whose reads of events fail on command of the test. */
 async function unreliable(schema: string): Promise<Unreliable> {
   let left = 0
   let which: string | undefined
@@ -56,7 +56,7 @@ test('a read of events that failed is made again, and a result that is waited fo
   await announced(store)
   fail(2)
   await d.add('work')
-  await listener.until(() => listener.events.length > 0, 'the event is told once the read goes well')
+  await listener.until(() => listener.events.length > 0, 'the event is received once the read succeeds')
   expect(failed()).toBe(2)
   listener.stop()
 
@@ -69,7 +69,7 @@ test('a read of events that failed is made again, and a result that is waited fo
   expect(await result).toBe('done')
 })
 
-test('a subscriber that cannot be given what it missed hears of a gap, and commits of its process go on', async () => {
+test('a subscriber whose missed events cannot be read receives a gap, and commits of its process go on', async () => {
   const { store, fail } = await unreliable(newSchema())
   const d = new Driver(store, 'writer')
   const first = new Listener(store, { events: true })
@@ -80,7 +80,7 @@ test('a subscriber that cannot be given what it missed hears of a gap, and commi
   fail(5, cursor)
   const resumed = new Listener(store, { events: true, from: cursor })
   await d.add('work') // does not fail
-  await resumed.until(() => resumed.notices.some(({ gap }) => gap), 'the gap is told')
+  await resumed.until(() => resumed.notices.some(({ gap }) => gap), 'the gap is received')
   await first.received(d)
   await resumed.received(d)
   await d.add('work', { queue: 'later' })
@@ -108,7 +108,7 @@ test('a subscriber that resumes is given what it missed in pages', { timeout: 60
   for (const listener of [first, resumed]) listener.stop()
 })
 
-test('a subscriber that begins while a long commit is under way hears of what it did, or of a gap', async () => {
+test('a subscriber that begins while a long commit is in progress receives its events, or a gap', async () => {
   const schema = newSchema()
   const url = await sharedServer()
   const [near, far] = [closing(postgres(url, { schema })), closing(postgres(url, { schema }))]
@@ -126,7 +126,7 @@ test('a subscriber that begins while a long commit is under way hears of what it
   await landing
   await listener.until(
     () => listener.notices.some(({ gap, events }) => gap || events.some(({ id }) => id === 'late')),
-    'the commit is told, or that something is missing',
+    'the event of the commit, or a gap',
   )
   listener.stop()
 })

@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach } from 'vitest'
-import { isMillraceError } from '../../../src/job/errors.js'
-import type { MillraceError } from '../../../src/job/errors.js'
+import { isMillraceError } from '../../../src/job/errors/errors.js'
+import type { MillraceError } from '../../../src/job/errors/errors.js'
 import { driverNames, loadDriver } from '../../../src/stores/sqlite/file/driver.js'
 import type { DatabaseClass, DriverName, SqliteHandle } from '../../../src/stores/sqlite/file/driver.js'
 import { collect } from '../../collecting.js'
@@ -49,7 +49,7 @@ export async function refusal(promise: Promise<unknown>): Promise<MillraceError>
 
 /**
  * The files under a path that this process holds open, garbage aside: `@photostructure/sqlite` 1 closes a connection
- * only once its statements are collected. Only Linux tells; elsewhere there seem to be none.
+ * only once its statements are collected. Only Linux lists them; elsewhere the list is empty.
  */
 export async function heldOpen(path: string): Promise<string[]> {
   if (process.platform !== 'linux') return []

@@ -1,4 +1,4 @@
-// What groups and rates come to in a file: what is read for them, and what is there for whoever opens it later.
+// What groups and rates cost in a file: what is read for them, and what a later process finds there.
 import { expect, test } from 'vitest'
 import { Driver, ask } from '../../../src/conformance/driver.js'
 import { insert } from '../../../src/conformance/changes.js'

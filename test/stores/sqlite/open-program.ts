@@ -1,4 +1,4 @@
-// A program that opens a database when told, and reports how that went. Run by the tests as a process of its own.
+// A program that opens a database on command, and reports how that went. Run by the tests as a process of its own.
 import { once } from 'node:events'
 import { systemRuntime } from '../../../src/store/runtime.js'
 import { loadDriver } from '../../../src/stores/sqlite/file/driver.js'

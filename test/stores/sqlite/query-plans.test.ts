@@ -3,6 +3,8 @@ import { expect, test } from 'vitest'
 import { systemRuntime } from '../../../src/store/runtime.js'
 import { openDatabase } from '../../../src/stores/sqlite/file/open.js'
 import { schema } from '../../../src/stores/sqlite/schema.js'
+import { countTagged, filteredList, jobFrom, seqsByPrefix } from '../../../src/stores/sqlite/filter-sql.js'
+import type { ListSource } from '../../../src/stores/sqlite/filter-sql.js'
 import { listing, sql } from '../../../src/stores/sqlite/sql.js'
 import type { Listing } from '../../../src/stores/sqlite/sql.js'
 
@@ -18,9 +20,9 @@ function planOf(text: string): readonly string[] {
     .map((row) => String(row[3]))
 }
 
-/** Tables that are small whatever happens, or that the statement is there to go through. */
+/** Tables that are small whatever happens, or that the statement is there to go through; a subquery is bounded by its limit. */
 const small =
-  /millrace_(queue|peer|writer|counter|lane)\b|json_each|CONSTANT ROW|VALUES CLAUSE|^SCAN v\b|^SCAN ((lanes|groups)$|[cg] VIRTUAL)/
+  /millrace_(queue|peer|writer|counter|lane)\b|json_each|CONSTANT ROW|VALUES CLAUSE|^SCAN v\b|^SCAN \(?subquery|^SCAN ((lanes|groups)$|[cg] VIRTUAL)/
 
 function slow(text: string): readonly string[] {
   return planOf(text).filter(
@@ -55,6 +57,16 @@ test('a claim reads the head of its lane, in order, from one index', () => {
   expect(first).toMatch(/^SEARCH j USING INDEX millrace_job_ready \(lane=\? AND /)
 })
 
+test.each([
+  ['nextOfLane', /^SEARCH millrace_job USING INDEX millrace_job_ready \(lane=\?\)/],
+  ['firstOfLane', /^SEARCH millrace_job USING INDEX millrace_job_list \(lane=\? AND state=\?\)/],
+  ['runningIn', /^SEARCH millrace_job USING INDEX millrace_job_leased \(queue=\?\)/],
+  ['dueIn', /^SEARCH millrace_job USING INDEX millrace_job_due \(queue=\? AND due_at>\? AND due_at<\?\)/],
+  ['leaseIn', /^SEARCH millrace_job USING (COVERING )?INDEX millrace_job_leased \(queue=\?\)/],
+] as const)('the head of an index is read in its order: %s', (name, expected) => {
+  expect(planOf(sql[name])).toEqual([expect.stringMatching(expected)])
+})
+
 test('jobs with a group are read by turn, and those of one group by themselves, each from an index in order', () => {
   expect(planOf(sql.sharedHead)[0]).toMatch(/^SEARCH j USING INDEX millrace_job_ready \(lane=\? AND \(priority,ord/)
   expect(planOf(sql.groupHead)[0]).toMatch(
@@ -64,7 +76,7 @@ test('jobs with a group are read by turn, and those of one group by themselves, 
 
 test('groups with jobs waiting are found one from the other, and their heads, whatever lies between', () => {
   const searches = planOf(sql.groupHeads).filter((step) => step.includes('millrace_job_turn'))
-  // Older versions of SQLite do not say that the row's number is compared, too.
+  // Plans of older versions of SQLite do not show that the row's number is compared, too.
   const read = searches.map((step) => /\((.*)\)$/.exec(step)?.[1]?.replace(',rowid)>(?,?,?)', ')>(?,?)'))
   expect(read).toEqual([
     'queue=? AND grp>?',
@@ -121,4 +133,45 @@ test.each(
 test('a page of a name in a state is read from the list of its lane, and nothing else is looked at', () => {
   const [first] = planOf(listing({ by: 'failed', order: 'newest' }))
   expect(first).toMatch(/^SEARCH j USING INDEX millrace_job_list \(lane=\? AND state=\? AND rowid<\?\)/)
+})
+
+const all = { from: 0, to: Number.MAX_SAFE_INTEGER }
+
+test.each<readonly [ListSource, string]>([
+  [{ by: 'tag', queue: 1, of: 'a' }, 't USING (COVERING INDEX|PRIMARY KEY).*queue=\\? AND tag=\\? AND seq[<>]\\?'],
+  [{ by: 'fingerprint', queue: 1, of: 'a' }, 'j USING INDEX millrace_job_fingerprint \\(queue=\\? AND <expr>=\\? AND '],
+  [{ by: 'code', queue: 1, of: 'a' }, 'j USING INDEX millrace_job_code \\(queue=\\? AND <expr>=\\? AND '],
+  [{ by: 'group', queue: 1, of: 'a' }, 'j USING INDEX millrace_job_group \\(queue=\\? AND grp=\\? AND '],
+  [{ by: 'lane', lane: 1, state: 'completed' }, 'j USING INDEX millrace_job_list \\(lane=\\? AND state=\\? AND '],
+  [{ by: 'parent', of: 'a' }, 'j USING INDEX millrace_job_parent \\(parent=\\? AND '],
+])('a filtered page by %j is read from an index in order', (source, expected) => {
+  for (const order of ['oldest', 'newest'] as const) {
+    const plan = planOf(filteredList(source, { tags: ['a', 'b'], worker: 'w', names: ['n'], order }, all).text)
+    expect(plan[0]).toMatch(new RegExp(`^SEARCH ${expected}`))
+    expect(plan.filter((step) => step.startsWith('USE TEMP B-TREE') || /^SCAN [jt]\b/.test(step))).toEqual([])
+  }
+})
+
+test('jobs that failed or were cancelled are read from an index in the order of their ends', () => {
+  const plan = planOf(
+    filteredList({ by: 'ended', queue: 1 }, { order: 'finished', finished: { from: 1, to: 5 } }, all).text,
+  )
+  expect(plan[0]).toMatch(/^SEARCH j USING INDEX millrace_job_ended \(queue=\? AND /)
+  expect(plan.filter((step) => step.startsWith('USE TEMP B-TREE'))).toEqual([])
+})
+
+test('what filters count and look up is read from indexes', () => {
+  for (const text of [seqsByPrefix, countTagged, jobFrom]) expect(slow(text)).toEqual([])
+  expect(planOf(seqsByPrefix)[0]).toMatch(
+    /^SEARCH millrace_job USING COVERING INDEX millrace_job_id \(id>\? AND id<\?\)/,
+  )
+})
+
+test('a job that goes well and has no tags is in none of the indexes of filters', () => {
+  const texts = db.prepare(
+    `SELECT sql FROM sqlite_master WHERE name IN ('millrace_job_fingerprint', 'millrace_job_code')`,
+  )
+  for (const [text] of texts.all()) expect(text).toMatch(/WHERE error IS NOT NULL AND state <> 'completed'$/)
+  const ended = db.prepare(`SELECT sql FROM sqlite_master WHERE name = 'millrace_job_ended'`).get()!
+  expect(ended[0]).toMatch(/WHERE state IN \('failed', 'cancelled'\)$/)
 })

@@ -1,4 +1,4 @@
-// What only the SQLite store does: handles of the user's, what others on the file are told, and what is written down.
+// What only the SQLite store does: handles of the user's, notices to others on the file, and what is written down.
 import { existsSync, mkdirSync, rmSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { Queue, Worker, shutdown } from 'millrace'
@@ -103,7 +103,7 @@ describe('what is recorded', () => {
     notices: rows(at('jobs.db'), 'SELECT * FROM millrace_notice').length,
   })
 
-  test('is nothing while nobody watches', async () => {
+  test('is nothing without a watcher', async () => {
     const store = await opened()
     const d = new Driver(store, 'd')
     await d.land(complete(await d.running('work')))
@@ -116,7 +116,7 @@ describe('what is recorded', () => {
     const listener = new Listener(store, {})
     const d = new Driver(store, 'd')
     await d.add('work')
-    await listener.until(() => listener.work.has('mill'), 'told here')
+    await listener.until(() => listener.work.has('mill'), 'the hint here')
     expect(recorded()).toEqual({ events: 0, notices: 0 })
     listener.stop()
     await store.close()
@@ -129,7 +129,7 @@ describe('what is recorded', () => {
     await marker.commit({}) // the handle is known to the others from here on
     const d = new Driver(store, 'd')
     await d.add('work')
-    await listener.until(() => listener.work.has('mill'), 'told there')
+    await listener.until(() => listener.work.has('mill'), 'the hint there')
     expect(recorded()).toEqual({ events: 0, notices: 1 })
     await other.close()
     await d.add('work')
@@ -163,7 +163,7 @@ describe('what is recorded', () => {
   })
 })
 
-test('what another handle commits after a read is told to whoever watched before it, though the file was locked', async () => {
+test('what another handle commits after a read is sent to earlier watchers, though the file was locked', async () => {
   const [store, other] = [await opened(), await opened()]
   const lock = new Handle(at('jobs.db'))
   lock.exec('BEGIN IMMEDIATE')
@@ -177,14 +177,14 @@ test('what another handle commits after a read is told to whoever watched before
   await read
   const d = new Driver(other, 'd')
   await d.add('work')
-  await listener.until(() => listener.events.length > 0, 'told')
+  await listener.until(() => listener.events.length > 0, 'the event')
   expect(listener.events.map(({ id }) => id)).toEqual(['d-1'])
   listener.stop()
   await store.close()
   await other.close()
 })
 
-test('who falls behind the ring of another handle is told so', async () => {
+test('a watcher that falls behind the ring of another handle receives a gap', async () => {
   const [store, other] = [await opened(), await opened({ ring: 5 })]
   const queue = new Queue('mill', { store, logger: false })
   const listener = new Listener(store, { events: true })
@@ -192,7 +192,7 @@ test('who falls behind the ring of another handle is told so', async () => {
   await store.get(['none'])
   const d = new Driver(other, 'd')
   for (let count = 0; count < 20; count++) await d.add('work')
-  await listener.until(() => listener.notices.some(({ gap }) => gap), 'told of the gap')
+  await listener.until(() => listener.notices.some(({ gap }) => gap), 'the gap')
   expect(listener.events.length).toBeLessThan(20)
   expect(await missed).toMatchObject({ code: 'EVENTS_MISSED' })
   listener.stop()
@@ -200,7 +200,7 @@ test('who falls behind the ring of another handle is told so', async () => {
   await Promise.all([store.close(), other.close()])
 })
 
-test('who slept while others went on unrecorded is told so with its next sign of life', async () => {
+test('a watcher that slept while others went on unrecorded receives a gap with its next sign of life', async () => {
   const { runtime, advance } = stoppedClock()
   const [store, other] = [await opened({ runtime }), await opened({ runtime })]
   const listener = new Listener(store, { events: true })
@@ -209,9 +209,9 @@ test('who slept while others went on unrecorded is told so with its next sign of
   const d = new Driver(other, 'd')
   await d.add('work')
   const sign = new Listener(store, {})
-  await listener.until(() => listener.notices.some(({ gap }) => gap), 'told of the gap')
+  await listener.until(() => listener.notices.some(({ gap }) => gap), 'the gap')
   await d.add('work')
-  await listener.until(() => listener.events.length > 0, 'told what follows')
+  await listener.until(() => listener.events.length > 0, 'later events')
   expect(listener.events.map(({ id }) => id)).toEqual(['d-2'])
   listener.stop()
   sign.stop()
@@ -321,16 +321,16 @@ test('a replay through another handle is the same though the job has moved on si
   await other.close()
 })
 
-test('a wake file that somebody removes is made again, and wakes', async () => {
+test('a wake file that was removed is made again, and wakes', async () => {
   const [store, other] = [await opened(), await opened()]
   const listener = new Listener(other, {})
   await new Driver(other, 'marker').commit({})
   const d = new Driver(store, 'd')
   rmSync(at('jobs.db-wake'))
   await d.add('work')
-  await listener.until(() => listener.work.has('mill'), 'told there all the same')
+  await listener.until(() => listener.work.has('mill'), 'the hint there all the same')
   await d.add('work', { queue: 'second' })
-  await listener.until(() => listener.work.has('second'), 'told there again')
+  await listener.until(() => listener.work.has('second'), 'the hint there again')
   listener.stop()
   await store.close()
   await other.close()

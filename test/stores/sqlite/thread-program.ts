@@ -3,7 +3,7 @@
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { parentPort, workerData } from 'node:worker_threads'
-import { isMillraceError } from '../../../src/job/errors.js'
+import { isMillraceError } from '../../../src/job/errors/errors.js'
 import { sqlite } from '../../../src/sqlite.js'
 import type { DatabaseClass } from '../../../src/stores/sqlite/file/driver.js'
 

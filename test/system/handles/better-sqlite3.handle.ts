@@ -1,5 +1,5 @@
 // A user's better-sqlite3 handle passes the whole suite and walks like the reference. It is no part of the project:
-// scripts/test-system.mjs installs it aside and says where, in MILLRACE_BETTER_SQLITE3.
+// scripts/test-system.mjs installs it aside and passes its path in MILLRACE_BETTER_SQLITE3.
 import { mkdtempSync, rmSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'

@@ -1,5 +1,5 @@
-// Transactions of better-sqlite3 itself, and of Drizzle and Kysely over it: jobs land or vanish with them. None of these is
-// part of the project: scripts/test-system.mjs installs them aside and says where, in MILLRACE_BETTER_SQLITE3.
+// Transactions of better-sqlite3 itself, and of Drizzle and Kysely over it: jobs commit or roll back with them. None of
+// these is part of the project: scripts/test-system.mjs installs them aside and passes their path in MILLRACE_BETTER_SQLITE3.
 import { mkdtempSync, rmSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'

@@ -5,7 +5,7 @@ import { move } from '../../../src/job/change.js'
 import { but } from './broken-rules.js'
 import type { Sabotage } from './broken-rules.js'
 
-/** Whoever asks is shown other edges than there are. */
+/** Reads return other edges than there are. */
 function showing(change: (edges: readonly Edge[]) => readonly Edge[]): Sabotage {
   return (store) =>
     but(store, {
@@ -22,17 +22,17 @@ export const withoutResults: Sabotage = showing((edges) => edges.map((edge) => (
 /** The last dependency is left out. */
 export const withMissingEdges: Sabotage = showing((edges) => edges.slice(0, -1))
 
-/** Dependencies are told with the results of each other. */
+/** Dependencies have the results of each other. */
 export const withMixedResults: Sabotage = showing((edges) =>
   edges.map((edge, at) => ({ ...edge, result: edges[(at + 1) % edges.length]!.result })),
 )
 
-/** Nobody is known to fail with all of its children. */
+/** Reads never show that a job fails with all of its children. */
 export const withoutSiblings: Sabotage = showing((edges) =>
   edges.map((edge) => ({ ...edge, policy: edge.policy.replace('-all', '') as EdgePolicy })),
 )
 
-/** A job that waits with several is let go by the first of them as well as by the last. */
+/** A job that waits with several is released by the first of them as well as by the last. */
 export const withHastyReleases: Sabotage = (store) =>
   but(store, {
     commit: async (batch) => {

@@ -1,4 +1,4 @@
-// The checker can find bugs: with one rule turned off at a time, it says which promise was broken.
+// The checker can find bugs: with one rule turned off at a time, it names the promise that was broken.
 import { describe, expect, test } from 'vitest'
 import { generateScript, runScript, runSeeds } from 'millrace/testing'
 import type { Rule, RunScriptOptions, Script } from 'millrace/testing'
@@ -10,6 +10,7 @@ import {
   withoutExclusion,
   withoutFences,
   withoutLimits,
+  withoutExpiry,
   withoutPauses,
   withoutRelease,
   withoutRenewals,
@@ -56,13 +57,14 @@ const sabotages: readonly { readonly off: string; readonly rule: Rule; readonly 
   { off: 'the memory of steps', rule: 'step', how: { wrap: withForgottenSteps } },
   { off: 'the memory of signals', rule: 'signal', how: { wrap: withOtherSignals } },
   { off: 'pauses', rule: 'pause', how: { wrap: withoutPauses } },
+  { off: 'the expiry of jobs', rule: 'expiry', how: { wrap: withoutExpiry } },
   { off: 'the making of every run', rule: 'schedule', how: { wrap: withLostRuns } },
   { off: 'one commit for a run and its schedule', rule: 'schedule', how: { wrap: withoutRounds } },
   { off: 'the durability of adds', rule: 'state', how: { wrap: withLostAdds } },
   { off: 'the singleness of events', rule: 'event', how: { wrap: withDoubledEvents } },
 ]
 
-/** Nothing is gathered: jobs would be started late where renewals are only said to have landed. */
+/** Nothing is gathered: jobs would be started late where renewals only seem to have been applied. */
 function scriptOf(seed: number): Script {
   const script = generateScript(seed)
   const { batch } = script.settings

@@ -26,7 +26,7 @@ export function but(store: Store, changes: Partial<Store>): Store {
   }
 }
 
-/** Whatever fence a change was made for, it lands. */
+/** A change is applied whatever fence it was made for. */
 export const withoutFences: Sabotage = (store) =>
   but(store, {
     commit: async (batch) => {
@@ -166,6 +166,19 @@ export const withoutLimits: Sabotage = hidingCells(cellKey.limit(''))
 /** Pauses are written down where no claim looks. */
 export const withoutPauses: Sabotage = hidingCells(cellKey.pause(''))
 
+/** Jobs never expire. */
+export const withoutExpiry: Sabotage = (store) =>
+  but(store, {
+    commit: (batch) => {
+      const groups = batch.groups.map((group) =>
+        group.map((change): Change => {
+          return change.kind === 'insert' ? { ...change, job: { ...change.job, expires: undefined } } : change
+        }),
+      )
+      return store.commit({ ...batch, groups })
+    },
+  })
+
 /** Events are announced twice. */
 export const withDoubledEvents: Sabotage = (store) =>
   but(store, {
@@ -213,7 +226,7 @@ function hidingCells(prefix: string): Sabotage {
     })
 }
 
-/** How often a lane sends a batch before it tells that the store is away: once, and five times again. */
+/** How often a lane sends a batch before it reports that the store is away: once, and five times again. */
 const TRIES = 6
 
 /** A claim without an answer is not sent again once the store was given up: its worker finds no jobs, and goes on. */

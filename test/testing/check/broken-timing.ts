@@ -2,7 +2,7 @@
 import { but } from './broken-rules.js'
 import type { Sabotage } from './broken-rules.js'
 
-/** No worker is told that there is work; events come as ever. */
+/** No worker receives hints of work; events come as ever. */
 export const withoutWakeUps: Sabotage = (store) =>
   but(store, { watch: (what, listener) => store.watch(what, (notice) => listener({ ...notice, work: [] })) })
 

@@ -1,4 +1,4 @@
-// The checker of lateness: it finds jobs that nobody starts though a worker could, and has a reason for all others.
+// The checker of lateness: it finds jobs that are not started though a worker could, and has a reason for all others.
 import { expect, test } from 'vitest'
 import { generateScript, runScript } from 'millrace/testing'
 import type { Rule, RunScriptOptions, Script } from 'millrace/testing'
@@ -31,7 +31,7 @@ test('a store that passes over jobs for a while is found', { timeout: 120_000 },
   expect(await found({ wrap: withSleepyClaims(8 * POLL) })).toContain('late')
 })
 
-test('nobody is late where the poll makes up for lost wake-ups, or none is lost', { timeout: 120_000 }, async () => {
+test('no job is late where the poll makes up for lost wake-ups, or none is lost', { timeout: 120_000 }, async () => {
   for (const wrapLine of [withoutWakeUps, withoutPoll(POLL)]) {
     for (let seed = 1; seed <= 5; seed++) {
       const { violations } = await runScript(scriptOf(seed), { wrapLine })

@@ -1,4 +1,4 @@
-// A context for unit tests of one handler: it records what the handler does, and says what it cannot do.
+// A context for unit tests of one handler: it records what the handler does, and refuses what it cannot do.
 import { describe, expect, it } from 'vitest'
 import { MillraceError, defineJobs, job } from 'millrace'
 import type { HandlerOf } from 'millrace'
@@ -118,7 +118,7 @@ describe('testContext', () => {
     expect(testContext(jobs, 'sweep', undefined, { extra: { account: 'a1' } }).account).toBe('a1')
   })
 
-  it('refuses with a code what it cannot do without a queue, and says what to do', async () => {
+  it('refuses with a code what it cannot do without a queue, and names the way out', async () => {
     const ctx = testContext(declared, 'report', { day: '' })
     const code = 'TEST_UNSUPPORTED'
     await expect(ctx.waitForSignal('go')).rejects.toMatchObject({

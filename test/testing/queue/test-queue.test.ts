@@ -1,4 +1,4 @@
-// A queue for tests: a real one, whose jobs run when the test says so.
+// A queue for tests: a real one, whose jobs run when the test runs them.
 import { readFile } from 'node:fs/promises'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { FlowProducer, UnrecoverableError, middleware, phases } from 'millrace'
@@ -336,7 +336,7 @@ describe('runOne', () => {
     expect(await queue.runOne(await queue.add('resize', { width: 5 }))).toMatchObject({ result: '5px' })
   })
 
-  it('says why a job cannot run, and changes nothing', async () => {
+  it('explains why a job cannot run, and changes nothing', async () => {
     const queue = opened(testQueue(jobs, { handlers: { sweep: () => 1 } }))
     await expect(queue.runOne('nobody')).rejects.toMatchObject({ code: 'JOB_NOT_FOUND' })
     const job = await queue.add('sweep')

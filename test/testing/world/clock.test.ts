@@ -1,4 +1,4 @@
-// The virtual clock: time moves only when told, and everything due on the way happens in its order.
+// The virtual clock: time moves only when advanced, and everything due on the way happens in its order.
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import { memory } from 'millrace/memory'

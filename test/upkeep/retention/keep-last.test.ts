@@ -1,4 +1,4 @@
-// The newest finished jobs of a name are kept, where its jobs say how many, and the others are removed.
+// The newest finished jobs of a name are kept, as many as its jobs declare, and the others are removed.
 import { describe, expect, it } from 'vitest'
 import { Queue } from 'millrace'
 import type { AddOptions, JobState, Store } from 'millrace'
@@ -129,16 +129,35 @@ describe('on a virtual clock', () => {
   })
 })
 
+it('a job that may not be removed yet does not hide those behind it, however many lie in between', async () => {
+  const clock = virtualClock()
+  const store = closing(memory({ runtime: clock.runtime }))
+  const webhook = webhooks({ secret: 'a secret of this test', url: 'https://example.invalid/', attempts: 1 })
+  const stamping = closing(new Queue('work', { store, logger: false, webhook }))
+  const queue = closing(new Queue('work', { store, logger: false })) // its worker sends nothing
+  const keep = { removeOnComplete: { count: 3 } }
+  await stamping.add('job', 'pending', keep)
+  await queue.addBulk(bulk('job', 5100, {}))
+  await queue.addBulk(bulk('job', 8, keep))
+  const worker = newWorker(queue, () => {}, { concurrency: 500 })
+  await clock.advance('1m')
+  await clock.until(worker.close())
+  expect((await queue.list({ limit: 10, order: 'newest' })).jobs.map(({ data }) => data).slice(0, 4)).toEqual([
+    7, 6, 5, 5099,
+  ])
+  expect((await queue.counts()).completed).toBe(1 + 5100 + 3)
+})
+
 it('a job whose webhook is pending, and the last of a chain, are not removed', async () => {
   const webhook = webhooks({ secret: 'a secret of this test', url: 'https://example.invalid/', attempts: 1 })
   const queue = closing(new Queue('work', { store: newQueue().store, logger: false, webhook }))
   const keep = { removeOnComplete: { count: 1 } }
-  await queue.addBulk(bulk('told', 2, keep))
+  await queue.addBulk(bulk('with callback', 2, keep))
   await queue.addBulk(bulk('first', 2, { webhook: false }))
   const worker = newWorker(
     closing(new Queue('work', { store: queue.store, logger: false })),
     {
-      told: () => {},
+      'with callback': () => {},
       last: () => {},
       first: (_job, ctx) => ctx.complete(async ({ continueWith }) => void (await continueWith('last', null, keep))),
     },
@@ -146,7 +165,7 @@ it('a job whose webhook is pending, and the last of a chain, are not removed', a
   )
   await worker.run({ until: 'drained' })
   await worker.close()
-  expect(await left(queue, 'told', 'completed')).toEqual([0, 1])
+  expect(await left(queue, 'with callback', 'completed')).toEqual([0, 1])
   expect(await left(queue, 'last', 'completed')).toHaveLength(2)
 })
 

@@ -21,7 +21,7 @@ interface Callback {
   readonly job: Job
 }
 
-/** A queue that tells of every callback and of every event of retention, in the order in which they come. */
+/** A queue that records every callback and every event of retention, in the order in which they come. */
 function observedQueue(store: Store, ages: object): { queue: Queue; next: () => Promise<Callback> } {
   const received = mailbox<Callback>()
   const queue = newQueue({
@@ -56,7 +56,7 @@ describe.each(kinds)('retention on %s', (kind) => {
     const added = await queue.add('n', 'gone')
     expect((await next()).what).toBe('onStale')
     const { what, job } = await next()
-    // What it is told of is durable: the job is gone, and the callback has what it was.
+    // A callback comes after the commit: the job is gone, and the callback has its last record.
     expect(await store.get([added.id])).toEqual([undefined])
     expect([what, job.id, job.state, job.data]).toEqual(['onDelete', added.id, 'completed', 'gone'])
     expect(await removed).toMatchObject({ type: 'removed', id: added.id })
@@ -89,7 +89,7 @@ describe.each(kinds)('retention on %s', (kind) => {
     open.open()
   })
 
-  it('each job is told of once, by the one process that removed it, and by none that gave no callback', async () => {
+  it('each job is passed to a callback once, by the process that removed it, and never in a process without a callback', async () => {
     const store = await make(kind)
     const received = mailbox<string>()
     const onDelete = ({ id }: Job): void => received.put(id)
@@ -104,7 +104,7 @@ describe.each(kinds)('retention on %s', (kind) => {
     expect((await without.counts()).completed).toBe(0)
   })
 
-  it('a flow goes as a whole, the parent last, and a member that says so for itself goes alone', async () => {
+  it('a flow is removed as a whole, the parent last, and a member with a rule of its own is removed alone', async () => {
     const store = await make(kind)
     // More than go in one commit; on PostgreSQL, their ends take their time, one parent having so many.
     const many = kind === 'PostgreSQL' ? 60 : 1_100

@@ -22,9 +22,9 @@ interface Scene {
   pass(time: string): Promise<void>
 }
 
-/** Handlers that end at once, as the name of the job says. */
+/** Handlers that end at once, as the name of the job demands. */
 const ending: Handler = (job) => {
-  if (job.name === 'failing') throw new Error('as told')
+  if (job.name === 'failing') throw new Error('as expected')
   return job.data
 }
 
@@ -112,7 +112,7 @@ describe('by default', () => {
     expect(await ids(own)).toEqual([])
   })
 
-  it('retention: false keeps jobs for ever, also for workers that are told nothing, and for jobs of others', async () => {
+  it('retention: false keeps jobs for ever, also for workers without options, and for jobs of others', async () => {
     const { clock, queue, worker, pass } = scene()
     const own = queue({ retention: false })
     const first = await worker(own)
@@ -137,8 +137,8 @@ describe('by default', () => {
   })
 })
 
-describe('what is said of a queue and of a job', () => {
-  it('goes by the state that a job ended in, before what is said of all', async () => {
+describe('the retention of a queue and of a job', () => {
+  it('depends on the state that a job ended in, before the rule for all states', async () => {
     const { clock, queue, worker } = scene()
     const own = queue({
       retention: { deleteAfter: '1h', failed: { deleteAfter: '3h', staleAfter: '2h' }, cancelled: false },
@@ -244,7 +244,7 @@ describe('callbacks', () => {
     await worker(other)
     await worker('work')
     await clock.until(first.close())
-    // More than a page of them are due, and in nobody's hands.
+    // More than a page of them are due, and no worker holds them.
     await other.addBulk(Array.from({ length: 600 }, (_, n) => ({ name: 'n', options: { id: `${n}` } })))
     await queue({ apart: true }).add('n', 1, { id: 'unstamped' })
     await clock.advance('2h30m')
@@ -263,7 +263,7 @@ describe('callbacks', () => {
     expect(new Set(reported).size).toBe(reported.length)
   })
 
-  it('a queue that says false for them has none any more, and everybody carries on', async () => {
+  it('a queue that sets false for them has none any more, and all go on', async () => {
     const { clock, queue, worker } = scene()
     const gone = await worker(queue({ retention: { deleteAfter: '1h', onDelete: () => {} } }))
     await clock.until(gone.close())
@@ -277,7 +277,7 @@ describe('callbacks', () => {
     expect((await other.counts()).completed).toBe(0)
   })
 
-  it('are called no more than a hundred at a time, and one that hangs holds up nobody', async () => {
+  it('are called no more than a hundred at a time, and one that hangs delays no other', async () => {
     const { clock, queue, worker } = scene()
     const open = gate()
     let calling = 0
@@ -390,7 +390,7 @@ describe('callbacks that take their time', () => {
 })
 
 describe('what is not deleted under others', () => {
-  it('a job whose delivery is pending stays, until it was told, or for a day', async () => {
+  it('a job whose delivery is pending stays until it was delivered, or for a day', async () => {
     const { clock, store, queue, worker, pass } = scene()
     const own = queue()
     const { main } = connect(store)
@@ -423,26 +423,26 @@ describe('what is not deleted under others', () => {
       ['stamped', { completed: hour }],
     ] as const) {
       await add(id, keep)
-      await add(`${id} told`, keep)
+      await add(`${id} delivered`, keep)
     }
     await worker(own)
     await clock.advance('1m')
-    for (const { id, fence, finishedAt } of (await store.get(['unstamped told', 'stamped told'])).filter(
+    for (const { id, fence, finishedAt } of (await store.get(['unstamped delivered', 'stamped delivered'])).filter(
       (job) => job !== undefined,
     )) {
       await main.commit([{ kind: 'note', id, fence, held: false, memo: `{"webhookSent":${finishedAt}}` }])
     }
     await clock.advance('2h')
-    expect(await ids(own)).toEqual(['unstamped', 'unstamped told', 'stamped'])
+    expect(await ids(own)).toEqual(['unstamped', 'unstamped delivered', 'stamped'])
     await pass('1d')
-    expect(await ids(own)).toEqual(['unstamped', 'unstamped told'])
+    expect(await ids(own)).toEqual(['unstamped', 'unstamped delivered'])
     await pass('6d')
     expect(await ids(own)).toEqual(['unstamped'])
     await pass('1d')
     expect(await ids(own)).toEqual([])
   })
 
-  it('a job whose end is to be told again, by hand, stays until that has ended, or for a day', async () => {
+  it('a job whose end is delivered again, by hand, stays until that has ended, or for a day', async () => {
     const { clock, store, queue, worker, pass } = scene()
     const own = queue()
     await worker(own)
@@ -450,7 +450,7 @@ describe('what is not deleted under others', () => {
     const added = await own.add('n', 1, { webhook, removeOnComplete: '1h' })
     const lost = await own.add('n', 1, { webhook, removeOnComplete: '1h' })
     await clock.advance('30m')
-    // Nothing is told of those that completed, unless somebody asks for it.
+    // Completions are not delivered, unless a delivery is requested by hand.
     const [delivery] = await Promise.all([own.redeliver(added.id), own.redeliver(lost.id)])
     expect((await own.get(added.id))!.webhook).toMatchObject({ sent: false, pending: true })
     await clock.advance('2h')
@@ -541,7 +541,7 @@ describe('what is not deleted under others', () => {
   })
 })
 
-it('a job that is put off is put off in what is due, and no sooner than it was', () => {
+it('a postponed job is postponed in what is due, and is due no sooner than before', () => {
   const stale = record({ state: 'completed', finishedAt: 0, staleAt: NOW, deleteAt: NOW + 1_000_000 })
   expect(postpone(stale, 5, NOW).set).toEqual({ staleIn: 5 })
   const old = record({ state: 'completed', finishedAt: 0, staleAt: NOW - 5, stale: true, deleteAt: NOW })

@@ -124,7 +124,7 @@ describe.each(kinds)('on %s', (kind) => {
     expect(await added.result()).toEqual(['fixed', standing.id])
   })
 
-  test('a failed child fails its parent, or is ignored, as the wait says', async () => {
+  test('a failed child fails its parent, or is ignored, as the wait declares', async () => {
     const { queue, run } = stage(await make(kind), {
       parent: async (job, ctx) => {
         const ended: readonly Ended[] = await ctx.dependencies()

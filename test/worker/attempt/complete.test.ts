@@ -100,7 +100,7 @@ describe('ctx.complete without transactions', () => {
     expect((await two.list({ name: 'child' })).jobs).toHaveLength(1)
   })
 
-  it('leaves out what stands already, and says so where that was not wanted', async () => {
+  it('leaves out what stands already, and returns that where it was not wanted', async () => {
     const queue = newQueue()
     const standing = await queue.add('child', 'standing', { dedup: { key: 'k' }, delay: '1h' })
     const windowed = await queue.add('child', 'windowed', { dedup: { key: 'w', window: '1h' } })
@@ -145,7 +145,7 @@ describe('ctx.complete without transactions', () => {
     expect((await queue.list({ name: 'child' })).jobs).toHaveLength(6)
   })
 
-  it('is told as any other settlement', async () => {
+  it('is reported as any other settlement', async () => {
     const queue = newQueue()
     const worker = newWorker(queue, async (_job, ctx) => ctx.complete(async () => 'done'))
     const seen = collect(worker, ['active', 'completed'])

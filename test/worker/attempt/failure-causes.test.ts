@@ -1,4 +1,4 @@
-// What caused the failure of a job: kept with it on every store, and told by events, logs, webhooks and phases.
+// The cause of a job's failure: kept with it on every store, and contained in events, logs, webhooks and phases.
 import { describe, expect, it } from 'vitest'
 import { Queue, Worker, phases } from 'millrace'
 import { webhooks } from 'millrace/webhooks'
@@ -8,7 +8,7 @@ import { receiver } from '../../features/webhooks/receiver.js'
 
 const make = stores()
 
-/** As `fetch` fails where nobody listens. */
+/** As `fetch` fails without a listener. */
 function fetchFailed(): Error {
   const refused = Object.assign(new Error('connect ECONNREFUSED ::1:80'), { code: 'ECONNREFUSED' })
   return new TypeError('fetch failed', { cause: new AggregateError([refused], 'both refused') })
@@ -43,7 +43,7 @@ describe.each(kinds)('the cause of a failure, on %s', (kind) => {
     expect(logged).toMatchObject([{ err: { cause: kept } }, { err: { cause: kept } }])
   })
 
-  it('is told to webhooks and shown with phases, without stacks', async () => {
+  it('is sent to webhooks and shown with phases, without stacks', async () => {
     const hook = await receiver()
     const webhook = webhooks({ url: hook.url, secret: 'a secret that nobody knows', allowPrivate: true })
     const queue = closing(new Queue('work', { store: await make(kind), logger: false, webhook }))

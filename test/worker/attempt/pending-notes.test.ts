@@ -1,7 +1,7 @@
-// What a handler says and does not wait for: gathered into few notes, in linear time, and bounded.
+// What a handler reports without an await: gathered into few notes, in linear time, and bounded.
 import { describe, expect, it, test } from 'vitest'
 import type { Note } from '../../../src/job/change.js'
-import { MillraceError } from '../../../src/job/errors.js'
+import { MillraceError } from '../../../src/job/errors/errors.js'
 import type { Caller, GroupSource } from '../../../src/store/batcher.js'
 import type { Group } from '../../../src/store/store.js'
 import { PendingNotes } from '../../../src/worker/attempt/pending-notes.js'
@@ -49,7 +49,7 @@ function iterated(work: () => void): number {
 
 const line = (n: number): string => `line ${n}`
 
-it('gathers lines in the order of their calls, in one note for all that are said at once', async () => {
+it('gathers lines in the order of their calls, in one note for all that are logged at once', async () => {
   const { notes, sent, land } = open()
   for (let n = 0; n < 3; n++) void notes.add({ logs: [line(n)], ...(n === 1 && { progress: '50', about: '{}' }) })
   await turn()
@@ -111,7 +111,7 @@ describe('at the bound of what is pending', () => {
   })
 })
 
-test('a handler that does not wait for its lines loses those past the bound, completes, and its worker says so once', async () => {
+test('a handler that does not await its lines loses those past the bound, completes, and its worker reports it once', async () => {
   const queue = newQueue()
   const errors: string[] = []
   const large = 'x'.repeat(2 ** 19)

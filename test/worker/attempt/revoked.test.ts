@@ -1,4 +1,4 @@
-// A job that is taken away tells the handler that runs it at once, by push, with the reason.
+// A revoked lease aborts the signal of the handler that runs the job at once, by push, with the reason.
 import { describe, expect, it } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { AbortReason, Duration, Stop } from 'millrace'
@@ -10,12 +10,12 @@ import { scenes } from './transaction/file-store.js'
 
 const scene = scenes()
 
-/** Runs a job whose handler waits for its signal; `take` takes the job away, and this answers what the handler was told. */
+/** Runs a job whose handler waits for its signal; `take` revokes the lease, and this returns the reason of the signal. */
 async function reasonGiven(
   queue: Queue,
   take: (id: string) => Promise<unknown>,
   options: { readonly attempts?: number } = {},
-  lease: Duration = '1h', // so that no renewal can tell
+  lease: Duration = '1h', // so that no renewal finds out
 ): Promise<AbortReason | undefined> {
   const started = gate()
   const reason = gate<AbortReason | undefined>()
@@ -71,7 +71,7 @@ describe('a handler whose lease was reaped by another process', () => {
   ] as const)('learns that it has lost it, %s', async (_how, attempts) => {
     const { path } = await scene()
     const real = systemRuntime()
-    // A process that has stopped to renew, and does not look by itself either: it only hears.
+    // A process that has stopped to renew and to poll: it only receives notices.
     const timer = (delay: number, work: () => void): Stop => (delay > 20 ? () => {} : real.timer(delay, work))
     const deaf = closing(sqlite(path, { runtime: { ...real, timer } }))
     const queue = closing(new Queue('work', { store: deaf, logger: false }))

@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { Queue, UnrecoverableError, Worker, isMillraceError, phases } from 'millrace'
 import type { AnyJobs, Handlers, JobContext, Store, WorkerOptions } from 'millrace'
+import { memory } from 'millrace/memory'
 import { kinds, stores } from '../../stores.js'
 import { addActive, closing, event, gate } from '../../setup.js'
 
@@ -297,7 +298,7 @@ describe.each(kinds.slice(0, 2))('in one process, on %s', (kind) => {
     await expect(added.result()).rejects.toThrow('not awaited')
   })
 
-  test('a step that nobody waits for fails its job, and one that somebody waits for late does not', async () => {
+  test('a step that is not awaited fails its job, and one that is awaited late does not', async () => {
     const { queue } = stage(await make(kind), {
       careless: (job, ctx) => {
         void ctx.step('charge', () => {
@@ -446,4 +447,30 @@ test('steps cost one read a run, and none for handlers that take none', async ()
   expect(reads).toBe(0)
   await (await queue.add('steps')).result()
   expect(reads).toBe(1)
+})
+
+test('a stored step does not run again for a worker that does not know that its job was removed', async () => {
+  const store = memory()
+  let ran = 0
+  const [waits, go, ended] = [gate(), gate(), gate<string | undefined>()]
+  const queue = closing(new Queue('work', { store, logger: false, defaults: { attempts: 3, backoff: 1 } }))
+  // Its notices are lost, and its next renewal is far away.
+  const deaf = closing(new Queue('work', { store: { ...store, watch: () => () => {} }, logger: false }))
+  const handler = async (job: { readonly attempt: number }, ctx: JobContext) => {
+    if (job.attempt > 1) {
+      waits.open()
+      await go.promise
+    }
+    const step = ctx.step('count', () => ++ran)
+    if (job.attempt > 1) ended.open(await codeOf(step))
+    await step
+    throw new Error('again')
+  }
+  closing(new Worker(deaf, { order: handler }, { logger: false, lease: '10m', pollEvery: 50 }))
+  const job = await queue.add('order')
+  await waits.promise
+  await job.remove()
+  go.open()
+  expect(await ended.promise).toBe('LEASE_LOST')
+  expect(ran).toBe(1)
 })

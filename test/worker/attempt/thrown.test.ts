@@ -34,7 +34,7 @@ function withoutThen(): unknown {
   return new Proxy({}, { get: (_target, key) => (key === 'then' ? keepOut() : undefined) })
 }
 
-/** Values that throw when somebody looks at them. */
+/** Values that throw when they are inspected. */
 const hostile: Record<string, () => unknown> = {
   'a revoked proxy': revoked,
   'a proxy that throws at everything': () => new Proxy({}, { get: keepOut, getPrototypeOf: keepOut, has: keepOut }),

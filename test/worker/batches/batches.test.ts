@@ -1,4 +1,4 @@
-// One call of a handler for many jobs, on a clock that moves only when told.
+// One call of a handler for many jobs, on a virtual clock.
 import { describe, expect, it } from 'vitest'
 import { Queue, UnrecoverableError, Worker, defineJobs, job, middleware } from 'millrace'
 import type { AnyJobs, BatchHandler, BatchOptions, Handlers, Job, Store, WorkerOptions } from 'millrace'
@@ -87,7 +87,7 @@ describe('a batch', () => {
     expect(most).toBe(3)
   })
 
-  it('gathers for as long as `wait` says, from its first job on, then goes with what it has', async () => {
+  it('gathers for as long as `wait`, from its first job on, then goes with what it has', async () => {
     const { clock, worker, add, queue } = scene()
     const calls: number[] = []
     await worker(
@@ -125,6 +125,41 @@ describe('a batch', () => {
     expect(calls).toEqual([4])
     await clock.advance('10m')
     expect(calls).toEqual([4, 2])
+  })
+
+  it('frees its slot at once when all of its jobs are lost while it gathers', async () => {
+    const { clock, queue, worker } = scene()
+    const run = (jobs: readonly Job[]) => jobs.map(() => 1)
+    await worker({ first: run, second: run } as never, { batch: { size: 10, wait: '10m' }, concurrency: 1 })
+    const jobs = await queue.addBulk([{ name: 'first' }, { name: 'first' }])
+    await clock.settle()
+    const second = await queue.add('second')
+    await clock.settle()
+    expect(await states([...jobs, second])).toEqual(['active', 'active', 'waiting'])
+    await jobs[0]!.cancel()
+    await clock.settle()
+    expect(await states([second])).toEqual(['waiting'])
+    await jobs[1]!.cancel()
+    await clock.settle()
+    expect(await states([second])).toEqual(['active'])
+  })
+
+  it('takes another job for one that was lost while it gathers', async () => {
+    const { clock, worker, add } = scene()
+    const calls: (readonly unknown[])[] = []
+    await worker(
+      (jobs) => {
+        calls.push(jobs.map(({ data }) => data))
+        return jobs.map(() => 1)
+      },
+      { batch: { size: 3, wait: '10m' }, concurrency: 1 },
+    )
+    const [first] = await add(2)
+    await clock.settle()
+    await first!.cancel()
+    await add(2)
+    await clock.settle()
+    expect(calls).toEqual([[1, 0, 1]])
   })
 
   it('keeps the leases of what it gathers', async () => {
@@ -193,7 +228,7 @@ describe('a batch', () => {
   })
 })
 
-describe('what a batch comes to', () => {
+describe('the result of a batch', () => {
   it('is judged job by job: a result, an error to be retried, an error for good', async () => {
     const { clock, worker, add } = scene()
     const added = await add(3, { backoff: '1h' })
@@ -302,7 +337,7 @@ describe('what a batch comes to', () => {
 })
 
 describe('a job of a batch', () => {
-  it('that is cancelled hears of it alone, and its result is dropped; the others settle', async () => {
+  it('that is cancelled aborts alone, and its result is dropped; the others settle', async () => {
     const { clock, worker, add, queue } = scene()
     const added = await add(3)
     const end = gate()
@@ -555,7 +590,7 @@ describe('shutdown', () => {
   })
 })
 
-describe('what is said about batches is checked', () => {
+describe('options of batches are checked', () => {
   const make = (handlers: unknown, options: object = {}) => {
     const queue = closing(new Queue('work', { store: memory(), logger: false }))
     return () => new Worker(queue, handlers as never, { autorun: false, logger: false, ...options } as object)

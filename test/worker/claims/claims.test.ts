@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { Queue, UnrecoverableError, Worker, defineJobs, isMillraceError, job } from 'millrace'
+import { MAX_HOLDS } from '../../../src/job/holds.js'
 import { WORKERS } from '../../../src/store/settings.js'
 import { kinds, stores } from '../../stores.js'
 import { closing, event, gate } from '../../setup.js'
@@ -85,6 +86,37 @@ describe.each(kinds)('%s', (kind) => {
     expect(await queue.claim()).toMatchObject([{ id: released!.id, attempt: 1 }])
   })
 
+  it('hold returns a job with its attempt and in its place, and nobody claims its like until the hold is over', async () => {
+    const queue = await newQueue()
+    const [first, second, other] = await queue.addBulk([
+      { name: 'call' },
+      { name: 'call' },
+      { name: 'mail', options: { group: 'ann' } },
+    ])
+    const [claimed] = await queue.claim({ worker: 'loop-1' })
+    await claimed!.hold('1h')
+    expect(await first!.refresh()).toMatchObject({ state: 'waiting', attempt: 0 })
+    expect(await queue.holds()).toMatchObject([{ name: 'call', by: 'loop-1', job: first!.id }])
+    expect((await queue.explain(second!.id)).reasons).toMatchObject([{ why: 'held', by: 'loop-1' }])
+    const [mail, ...none] = await queue.claim({ max: 5 })
+    expect([mail!.id, none]).toEqual([other!.id, []])
+    await expect(mail!.hold('1h', { of: 'all' as 'group' })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    await expect(mail!.hold(0)).rejects.toMatchObject({ code: 'INVALID_DURATION' })
+    await mail!.hold('1h', { of: 'group' })
+    await expect(mail!.complete()).rejects.toMatchObject({ code: 'CALLED_OUT_OF_ORDER' })
+    await queue.unhold({ name: 'call' })
+    expect(await queue.claim({ max: 5 })).toMatchObject([{ id: first!.id, attempt: 1 }, { id: second!.id }])
+  })
+
+  it('one hold too many leaves the job with its holder', async () => {
+    const queue = await newQueue()
+    await queue.add('call')
+    await Promise.all(Array.from({ length: MAX_HOLDS }, (_, n) => queue.hold('1h', { group: `g${n}` })))
+    const [claimed] = await queue.claim()
+    await expect(claimed!.hold('1m')).rejects.toMatchObject({ code: 'TOO_MANY_HOLDS' })
+    await claimed!.snooze('1m')
+  })
+
   it('progress and log lines are durable when their calls resolve', async () => {
     const queue = await newQueue()
     const added = await queue.add('job')
@@ -110,10 +142,12 @@ describe.each(kinds)('%s', (kind) => {
       () => claimed!.log('x'),
       () => claimed!.snooze(1),
       () => claimed!.release(),
+      () => claimed!.hold('1h'),
     ]) {
       await expect(call()).rejects.toMatchObject(lost)
     }
     expect(await added.refresh()).toMatchObject({ state: 'cancelled', returned: undefined })
+    expect(await queue.holds()).toEqual([])
   })
 
   it.each(['complete', 'fail', 'progress'] as const)(
@@ -341,7 +375,7 @@ describe.each(kinds)('%s', (kind) => {
     await running.fail(new Error('stop it'))
     expect(await aborted.promise).toBe('completed-elsewhere')
     expect(await running.refresh()).toMatchObject({ state: 'failed', error: { message: 'stop it' } })
-    if ((await parent.refresh()).state !== 'failed') await failed // its dependency failed, and upkeep says so
+    if ((await parent.refresh()).state !== 'failed') await failed // its dependency failed, and upkeep records it
   })
 })
 

@@ -129,7 +129,7 @@ describe('a job that comes too late', () => {
 })
 
 describe('answers that are lost', () => {
-  /** A store that applies what it is sent, and loses its answers while it is told to. */
+  /** A store that applies what it is sent, and loses its answers on command. */
   function losing(inner: Store): { store: Store; loses: (yes: boolean) => void } {
     let lost = false
     const commit: Store['commit'] = async (batch, tx) => {

@@ -1,7 +1,7 @@
 // stores/postgres/drivers/client-check.ts: lets the server detect a lost client while its statement waits for a lock. By
 // default the server does not check before the lock is released, and keeps everything that the transaction has locked
 // until then.
-import { isMillraceError } from '../../../job/errors.js'
+import { isMillraceError } from '../../../job/errors/errors.js'
 import type { Driver } from './driver.js'
 import { isServerError } from '../errors.js'
 

@@ -13,6 +13,9 @@ export interface Call {
   readonly values: readonly Value[]
 }
 
+/** Makes the second call of an exchange, if there is to be one. */
+export type Decide = (answer: string | null, call: Driver['call']) => Promise<Call | undefined>
+
 /** Receives what happens on the connection that listens. */
 export interface NotificationListener {
   /** A notification has arrived. */
@@ -33,6 +36,11 @@ export interface Driver<Native = unknown> {
   readonly name: 'pg' | 'postgres'
   /** Calls a function of the schema on any connection, and returns its text. Fails if there is no answer in time. */
   call(call: Call): Promise<string | null>
+  /**
+   * Calls a function in a transaction, then the one that `decide` makes of its answer, and commits; without a second one it
+   * rolls back. Returns the last answer. `decide` may make calls in the transaction by `call`.
+   */
+  exchange(first: Call, decide: Decide): Promise<string | null>
   /** Runs statements in one transaction. */
   script(statements: readonly string[]): Promise<void>
   /** Runs work in a transaction. */

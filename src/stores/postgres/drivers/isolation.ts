@@ -1,6 +1,6 @@
 // stores/postgres/drivers/isolation.ts: requires connections that begin transactions at read committed: at other levels a
 // statement does not see what was committed while it waited.
-import { MillraceError } from '../../../job/errors.js'
+import { MillraceError } from '../../../job/errors/errors.js'
 import type { Driver } from './driver.js'
 
 const NEEDED = 'read committed'

@@ -1,5 +1,5 @@
 // stores/postgres/drivers/open.ts: detects and opens the user's driver.
-import { MillraceError } from '../../../job/errors.js'
+import { MillraceError } from '../../../job/errors/errors.js'
 import type { Driver, DriverOptions } from './driver.js'
 import { pgDriver } from './pg.js'
 import { postgresJsDriver } from './postgres-js.js'

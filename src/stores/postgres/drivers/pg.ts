@@ -1,13 +1,15 @@
 // stores/postgres/drivers/pg.ts: the driver `pg`, on a URL or on the user's own pool.
-import { MillraceError, isInstance } from '../../../job/errors.js'
+import { MillraceError, isInstance } from '../../../job/errors/errors.js'
 import { importPackage } from '../../../store/packages.js'
+import { microtask } from '../../../store/runtime.js'
 import { Scope, unguarded, guarded } from '../../transaction-scope.js'
 import type { Guarding } from '../../transaction-scope.js'
-import type { Call, Driver, DriverOptions, NotificationListener, ListeningConnection } from './driver.js'
+import type { Call, Decide, Driver, DriverOptions, NotificationListener, ListeningConnection } from './driver.js'
 import { isServerError, isPreparedStatementLost } from '../errors.js'
 import { atReadCommitted, isReadCommitted, needReadCommitted } from './isolation.js'
 import { clientCheck, CLIENT_CHECK } from './client-check.js'
 import { quoteIdentifier } from '../migrate.js'
+import { literalText } from './literals.js'
 import { NoAnswer, answerWithin } from './timeout.js'
 import { TransactionSlots } from './transaction-slots.js'
 import { connectionProbe, exhausted, isActionable, unreachable } from './unreachable.js'
@@ -77,7 +79,7 @@ const guarding: Guarding = {
   refuse: (method, args, error) => {
     const callback = args.at(-1)
     if (method !== 'query' || isSubmittable(args[0])) throw error
-    if (typeof callback === 'function') return queueMicrotask(() => void callback(error))
+    if (typeof callback === 'function') return microtask(() => void callback(error))
     const refused = Promise.reject(error)
     refused.catch(() => {}) // a statement that is not awaited must not end the process
     return refused
@@ -138,6 +140,34 @@ class PgDriver implements Driver<PgClient> {
       client.removeListener('error', fail)
       client.release(broken === undefined ? undefined : true)
     }
+  }
+
+  async exchange(first: Call, decide: Decide): Promise<string | null> {
+    let broken = false
+    const fail = (): void => void (broken = true) // the caller receives the error from its query
+    const client = await this.#connect(fail)
+    try {
+      // Several statements in one message: BEGIN and COMMIT take no round trip of their own.
+      const answer = await this.#send(client, `BEGIN ISOLATION LEVEL READ COMMITTED; ${literalText(first)}`)
+      const second = await decide(answer, (call) => this.#query(client, { ...call, name: '' }))
+      if (second !== undefined) return await this.#send(client, `${literalText(second)}; COMMIT`)
+      await this.#send(client, 'ROLLBACK')
+      return answer
+    } catch (error) {
+      if (isInstance(error, NoAnswer)) fail()
+      else await this.#withTimeout(client.query('ROLLBACK')).catch(fail)
+      throw error
+    } finally {
+      client.removeListener('error', fail)
+      client.release(broken)
+    }
+  }
+
+  /** Sends statements in one message; returns the first value that one of them returns. */
+  async #send(client: PgClient, text: string): Promise<string | null> {
+    const answered = await this.#withTimeout(client.query({ text, rowMode: 'array' }))
+    const [row] = [answered].flat().flatMap(({ rows }) => rows)
+    return (row?.[0] as string | null | undefined) ?? null
   }
 
   async script(statements: readonly string[]): Promise<void> {

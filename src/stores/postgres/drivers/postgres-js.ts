@@ -1,5 +1,6 @@
 // stores/postgres/drivers/postgres-js.ts: the driver `postgres` (postgres.js), on the user's own client.
-import { isInstance } from '../../../job/errors.js'
+import { setImmediate, setTimeout } from 'node:timers'
+import { isInstance } from '../../../job/errors/errors.js'
 import type { Millis } from '../../../job/job.js'
 import { importPackage } from '../../../store/packages.js'
 import { Scope, unguarded, guarded, transactionOver } from '../../transaction-scope.js'
@@ -120,8 +121,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
       if (isConnectionLoss(error)) noticeLoss()
       throw withdraw(query as LazyQuery) ? await unsentError(error) : error
     })
-    if (isLostAnswer(rows, text)) throw new NoAnswer('The connection was lost before PostgreSQL answered.')
-    return (Object.values(rows[0] ?? {})[0] as string | null | undefined) ?? null
+    return valueOf(rows, text)
   }
 
   const call: Driver['call'] = async (statement) => {
@@ -201,6 +201,29 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
   return {
     name: 'postgres',
     call,
+    async exchange(first, decide) {
+      const scope = new Scope()
+      const exchanged = (tx: PostgresJsTransaction): Promise<string | null> => {
+        const run: Driver['call'] = async ({ text, values }) => {
+          const rows = await withTimeout(tx.unsafe(text, values, { prepare: prepares })).catch((error: unknown) => {
+            if (!isServerError(error)) scope.lose(error)
+            throw error
+          })
+          return valueOf(rows, text)
+        }
+        return run(first).then(async (answer) => {
+          const second = await decide(answer, run)
+          return second === undefined ? answer : run(second)
+        })
+      }
+      try {
+        return await begin(scope, exchanged)
+      } catch (error) {
+        if (!prepares || !isPreparedStatementLost(error)) throw error
+        prepares = false
+        return begin(new Scope(), exchanged)
+      }
+    },
     script: (statements) =>
       begin(new Scope(), async (tx) => {
         for (const statement of statements) await tx.unsafe(statement)
@@ -256,6 +279,12 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
     },
     close: async () => {},
   }
+}
+
+/** The value that a statement has returned; throws if it was not answered. */
+function valueOf(rows: readonly Row[], text: string): string | null {
+  if (isLostAnswer(rows, text)) throw new NoAnswer('The connection was lost before PostgreSQL answered.')
+  return (Object.values(rows[0] ?? {})[0] as string | null | undefined) ?? null
 }
 
 /** Resolves in the next turn of the event loop, before its poll phase. */

@@ -1,6 +1,6 @@
 // stores/postgres/drivers/unreachable.ts: why there was no connection. In all these cases nothing was sent.
-import { MillraceError, isMillraceError } from '../../../job/errors.js'
-import { describeError } from '../../../job/failure.js'
+import { MillraceError, isMillraceError } from '../../../job/errors/errors.js'
+import { describeError } from '../../../job/errors/failure.js'
 import type { Millis } from '../../../job/job.js'
 import { sqlStateOf } from '../errors.js'
 

@@ -1,7 +1,7 @@
 // stores/postgres/functions/add-job.ts: the SQL function `add_job`, for triggers, other languages, and psql.
 import { DEFAULT_ATTEMPTS, failurePolicies } from '../../../job/job.js'
-import { droppedFrom } from '../../../job/lifecycle.js'
-import { RESERVED, RESERVED_IDS } from '../../../job/names.js'
+import { RESERVED, RESERVED_IDS } from '../../../job/values/names.js'
+import { MAX_TAG_LENGTH, MAX_TAGS } from '../../../job/values/tags.js'
 import { searchPath } from './fast-parts.js'
 
 /** Checks of options, as in `queue/add-options.ts`. Invalid options are refused with SQLSTATE 22023. */
@@ -98,13 +98,13 @@ begin
   return made;
 end $$;
 
--- When the job runs: {"ri": milliseconds from now} or {"ra": a date}.
+-- When the job runs: {"run_in": milliseconds from now} or {"run_at": a date}.
 create or replace function {S}.parse_run_at_{V}(delay jsonb, run_at jsonb) returns jsonb language plpgsql stable as $$
 declare
   at numeric;
 begin
   perform {S}.check_option_{V}(delay is null or run_at is null, 'give either delay or runAt, not both');
-  if delay is not null then return case {S}.parse_duration_{V}(delay, 'delay') when 0 then '{}' else jsonb_build_object('ri', {S}.parse_duration_{V}(delay, 'delay')) end; end if;
+  if delay is not null then return case {S}.parse_duration_{V}(delay, 'delay') when 0 then '{}' else jsonb_build_object('run_in', {S}.parse_duration_{V}(delay, 'delay')) end; end if;
   if run_at is null then return '{}'; end if;
   begin
     at := case jsonb_typeof(run_at) when 'number' then (run_at #>> '{}')::numeric
@@ -113,7 +113,55 @@ begin
     null;
   end;
   perform {S}.check_option_{V}(abs(at) <= 8640000000000000, format('runAt must be a date or milliseconds since 1970, not %s', run_at));
-  return jsonb_build_object('ra', ceil(at));
+  return jsonb_build_object('run_at', ceil(at));
+end $$;
+
+-- When the job expires: {"expires_in": milliseconds from now} or {"expires_at": a date}. A text without letters is a date,
+-- as is one that begins with a year.
+create or replace function {S}.parse_expires_{V}(given jsonb) returns jsonb language plpgsql stable as $$
+declare
+  at numeric;
+begin
+  if given is null then return '{}'; end if;
+  if jsonb_typeof(given) = 'number' or (jsonb_typeof(given) = 'string' and given #>> '{}' !~ '^ *[0-9]{4}-') then
+    return jsonb_build_object('expires_in', {S}.parse_duration_{V}(given, 'expires', 1));
+  end if;
+  begin
+    at := case when jsonb_typeof(given) = 'string' then extract(epoch from (given #>> '{}')::timestamptz) * 1000 end;
+  exception when others then
+    null;
+  end;
+  perform {S}.check_option_{V}(abs(at) <= 8640000000000000, format('expires must be a duration such as "30s", or a date, not %s', given));
+  perform {S}.check_option_{V}(at > extract(epoch from clock_timestamp()) * 1000, format('expires is in the past: %s; a job that may still run needs a later date', given));
+  return jsonb_build_object('expires_at', ceil(at));
+end $$;
+
+-- A job must be able to start before it expires.
+create or replace function {S}.check_expires_{V}(x jsonb) returns void language plpgsql stable as $$
+declare
+  t numeric := floor(extract(epoch from clock_timestamp()) * 1000);
+begin
+  if not x ?| '{expires_at,expires_in}'::text[] then return; end if;
+  perform {S}.check_option_{V}(
+    coalesce((x->>'expires_at')::numeric, t + (x->>'expires_in')::numeric) > coalesce((x->>'run_at')::numeric, t + (x->>'run_in')::numeric, t),
+    'expires must be later than delay or runAt: the job would expire before it may start');
+end $$;
+
+-- How long a job is kept: true, a duration, or {"age": …, "count": …}.
+create or replace function {S}.parse_keep_{V}(given jsonb, field text) returns jsonb language plpgsql immutable as $$
+begin
+  if given = 'true' then return '{"deleteAfter": 0}'; end if;
+  if jsonb_typeof(given) = 'object' then
+    given := jsonb_strip_nulls(given);
+    perform {S}.check_fields_{V}(given, '{age,count}', field);
+    perform {S}.check_option_{V}(given <> '{}', format('%s must have an age, a count, or both', field)),
+      {S}.check_option_{V}(not given ? 'age' or jsonb_typeof(given->'age') = 'string', format('%s.age must be a duration with its unit, such as "7d", not %s', field, given->'age'));
+    return jsonb_strip_nulls(jsonb_build_object('deleteAfter', {S}.parse_duration_{V}(given->'age', field || '.age', 1),
+      'count', {S}.parse_whole_{V}(given->'count', 1, 9007199254740991, null, field || '.count')));
+  end if;
+  perform {S}.check_option_{V}(jsonb_typeof(given) <> 'number',
+    format('%s must be true, a duration with its unit, such as "7d", or {"age": "7d", "count": 1000}, not %s', field, given));
+  return jsonb_build_object('deleteAfter', {S}.parse_duration_{V}(given, field));
 end $$;
 
 -- The dependencies: [[id, policy], …]; null if there are none.
@@ -133,6 +181,16 @@ begin
   return case when edges <> '[]' then edges end;
 end $$;
 
+-- At most ${MAX_TAGS} different tags.
+create or replace function {S}.check_tags_{V}(given jsonb) returns void language plpgsql immutable as $$
+begin
+  perform {S}.check_option_{V}(jsonb_typeof(given) = 'array', format('tags must be a list of texts, not %s', given));
+  perform {S}.check_option_{V}(count(*) <= ${MAX_TAGS} and count(distinct t.value) = count(*) and coalesce(bool_and(jsonb_typeof(t.value) = 'string'), true),
+    format('tags must be at most ${MAX_TAGS} different texts, not %s', given)) from jsonb_array_elements(given) t;
+  perform {S}.check_option_{V}(length({S}.check_name_{V}(t.value, 'tag')) <= ${MAX_TAG_LENGTH}, format('a tag has at most ${MAX_TAG_LENGTH} characters; %s has more', to_json(t.value)))
+    from jsonb_array_elements_text(given) t;
+end $$;
+
 -- A new id: the time, then random bits (UUIDv7).
 create or replace function {S}.new_id_{V}() returns text language sql volatile as $$
   select left(y.t, 8) || '-' || right(y.t, 4) || '-7' || substr(y.u, 16, 3) || '-' || substr(y.u, 20)
@@ -147,36 +205,12 @@ const DROP_PAUSE = 0.02
 /** The maximum number of jobs that one call drops, as in `queue/settings/overflow.ts`. */
 const MOST_DROPPED = 1000
 
-/** The error of a dropped job, a template for `format` with its group. */
-const droppedError = JSON.stringify(droppedFrom('%s')).replaceAll("'", "''")
-
-/**
- * The changes of `drop` in job/lifecycle.ts, for a job as `record` encodes it; null if dropping it needs further
- * changes.
- */
-const drop = `
-create or replace function {S}.drop_changes_{V}(o jsonb) returns jsonb language plpgsql stable as $$
-declare
-  settings jsonb := coalesce((o->>27)::jsonb, '{}');
-  keep jsonb := coalesce(settings->'keep'->'cancelled', '{}');
-begin
-  -- Only the library delivers to webhooks, and removes jobs that are not kept.
-  if settings->'extras'->'webhook'->'on' ? 'cancelled' or (keep->'deleteAfter' = '0' and not keep ? 'byQueue') then return null; end if;
-  return jsonb_build_object('k', 'g', 'n', 0, 'x', jsonb_build_array(
-    jsonb_build_object('k', 'm', 'id', o->0, 'f', o->9, 'to', 'cancelled', 'set', jsonb_strip_nulls(jsonb_build_object(
-      'error', format('${droppedError}', substr(to_json(o->>37)::text, 2, length(to_json(o->>37)::text) - 2)),
-      'si', keep->'staleAfter', 'di', keep->'deleteAfter')))
-      || case when o->>15 is null then '{}' else '{"cb": true}' end::jsonb,
-    jsonb_build_object('k', 'r', 'chain', coalesce(o->>20, o->>0), 'outcome', 'cancelled')));
-end $$;
-`
-
 /**
  * `select millrace.add_job('emails', 'send-email', '{"to":"a@example.com"}', '{"delay":"5 minutes"}')`: adds a job in the
  * current transaction, with the defaults of the library, and returns its id; or the id of the existing job, if the id or
  * the dedup key is taken. An option that is null counts as absent.
  */
-export const addJob = `${checks}${drop}
+export const addJob = `${checks}
 create or replace function {S}.add_job(queue text, name text, data jsonb default null, options jsonb default '{}') returns text language plpgsql volatile ${searchPath} as $$
 declare
   given jsonb := '{}';
@@ -187,14 +221,13 @@ declare
   dedup jsonb;
   edges jsonb;
   x jsonb;
-  room jsonb := '[]';
-  answers jsonb;
   answer jsonb;
+  outcome text;
   dropped int := 0;
   races int := 0;
 begin
   if options is not null then
-    perform {S}.check_fields_{V}(options, '{id,delay,runAt,priority,lifo,group,attempts,backoff,timeout,dedup,after,onChildFailure,removeOnComplete,removeOnFail,version}', 'options');
+    perform {S}.check_fields_{V}(options, '{id,delay,runAt,expires,priority,lifo,group,tags,attempts,backoff,timeout,dedup,after,onChildFailure,removeOnComplete,removeOnFail,version}', 'options');
     select coalesce(jsonb_object_agg(e.key, e.value), '{}') into given from jsonb_each(options) e where jsonb_typeof(e.value) <> 'null';
   end if;
   perform {S}.check_name_{V}(queue, 'queue'), {S}.check_name_{V}(name, 'name');
@@ -206,27 +239,32 @@ begin
   end if;
   perform {S}.check_option_{V}(given->'id' is null or not given->>'id' ^@ any (array[${RESERVED_IDS.map((each) => `'${each}'`).join(', ')}]),
     format('the id %s begins as those of Millrace''s own do; choose another', given->'id'));
-  x := jsonb_build_object('k', 'i', 'kind', 'job', 'ci', 0, 'qn', queue, 'd', data::text,
+  x := jsonb_build_object('kind', 'job', 'chain_index', 0, 'data', data::text,
     'id', case when given ? 'id' then {S}.check_name_{V}(given->>'id', 'id') else {S}.new_id_{V}() end,
-    'p', {S}.parse_whole_{V}(given->'priority', -2147483647, 2147483647, 0, 'priority'),
+    'priority', {S}.parse_whole_{V}(given->'priority', -2147483647, 2147483647, 0, 'priority'),
     'lifo', coalesce((given->>'lifo')::boolean, false),
-    'at', case when given->>'attempts' = 'Infinity' then null else {S}.parse_whole_{V}(given->'attempts', 1, 9007199254740991, ${DEFAULT_ATTEMPTS}, 'attempts (or "Infinity")') end)
-    || {S}.parse_run_at_{V}(given->'delay', given->'runAt');
+    'attempts', case when given->>'attempts' = 'Infinity' then null else {S}.parse_whole_{V}(given->'attempts', 1, 9007199254740991, ${DEFAULT_ATTEMPTS}, 'attempts (or "Infinity")') end)
+    || {S}.parse_run_at_{V}(given->'delay', given->'runAt') || {S}.parse_expires_{V}(given->'expires');
+  perform {S}.check_expires_{V}(x);
   edges := {S}.parse_after_{V}(given->'after', given->'onChildFailure');
   if edges is not null then x := x || jsonb_build_object('edges', edges, 'state', 'waiting-children');
-  else x := x || jsonb_build_object('state', case when x ? 'ra' then 'waiting-children' when x ? 'ri' then 'delayed' else 'waiting' end); end if;
+  else x := x || jsonb_build_object('state', case when x ? 'run_at' then 'waiting-children' when x ? 'run_in' then 'delayed' else 'waiting' end); end if;
 
   if given ? 'backoff' then settings := settings || jsonb_build_object('backoff', {S}.parse_backoff_{V}(given->'backoff')); end if;
   if given ? 'timeout' then settings := settings || jsonb_build_object('timeout', {S}.parse_duration_{V}(given->'timeout', 'timeout', 1)); end if;
   foreach word in array '{removeOnComplete,removeOnFail}'::text[] loop
     continue when not given ? word or given->word = 'false';
-    perform {S}.check_option_{V}(jsonb_typeof(given->word) <> 'number',
-      format('%s must be true, or a duration with its unit, such as "7d", not %s; jobs are kept by age, not by number', word, given->word));
-    keep := keep || jsonb_build_object(case word when 'removeOnFail' then 'failed' else 'completed' end,
-      jsonb_build_object('deleteAfter', case when given->word = 'true' then 0 else {S}.parse_duration_{V}(given->word, word) end));
+    keep := keep || jsonb_build_object(case word when 'removeOnFail' then 'failed' else 'completed' end, {S}.parse_keep_{V}(given->word, word));
   end loop;
   if keep <> '{}' then settings := settings || jsonb_build_object('keep', keep); end if;
-  if settings <> '{}' then x := x || jsonb_build_object('s', settings::text); end if;
+  if given ? 'tags' then
+    perform {S}.check_tags_{V}(given->'tags');
+    if given->'tags' <> '[]' then
+      settings := settings || jsonb_build_object('extras', jsonb_build_object('tags', given->'tags'));
+      x := x || jsonb_build_object('tags', given->'tags');
+    end if;
+  end if;
+  if settings <> '{}' then x := x || jsonb_build_object('settings', settings::text); end if;
 
   if given ? 'dedup' then
     perform {S}.check_fields_{V}(given->'dedup', '{key,scope,window,mode}', 'dedup');
@@ -236,56 +274,51 @@ begin
     -- Without spaces, as JSON.stringify writes it.
     select '[' || string_agg(e.value::text, ',' order by e.ordinality) || ']' into word from jsonb_array_elements(dedup) with ordinality e;
     dedup := jsonb_strip_nulls(jsonb_build_object('key', word, 'window', {S}.parse_duration_{V}(given->'dedup'->'window', 'dedup.window', 1)));
-    x := x || jsonb_build_object('key', word, 'win', dedup->'window', 'dedup', dedup::text);
+    x := x || jsonb_build_object('key', word, 'until_in', dedup->'window', 'dedup', dedup::text);
   end if;
 
   -- A new lane belongs to this transaction: until it ends, the library keeps other jobs of that lane waiting.
   lane := {S}.lane_ids_{V}(jsonb_build_array(jsonb_build_array(queue, name, {S}.parse_whole_{V}(given->'version', 1, 9007199254740991, 1, 'version'), given ? 'group')), true)::jsonb->0;
-  x := x || jsonb_build_object('l', lane->0, 'q', lane->1) || case when given ? 'group' then jsonb_build_object('g', given->'group') else '{}' end;
+  x := x || jsonb_build_object('lane', lane->0, 'queue', lane->1) || case when given ? 'group' then jsonb_build_object('grp', given->'group') else '{}' end;
   loop
-    -- The job is the last group, so its answer is the last; there is an answer before it only if a drop was refused.
-    answers := {S}.commit_{V}(jsonb_build_object('tx', true, 'o', '', 'r', '[]'::jsonb, 'a', '[]'::jsonb,
-      's', room || jsonb_build_object('k', 'g', 'n', jsonb_array_length(room), 'x', jsonb_build_array(x))))::jsonb->'groups';
-    answer := answers->-1;
-    if answer->>0 <> 'x' then return x->>'id'; end if;
-    exit when answer->>2 <> 'full' or answer->>4 is null
+    answer := {S}.insert_job_{V}(x, queue, name);
+    if answer is null then return x->>'id'; end if;
+    exit when answer->>0 <> 'full' or answer->>2 is null
       or {S}.group_limit_{V}({S}.setting_{V}('limit:' || queue), given->>'group')->>'whenFull' is distinct from 'drop-oldest';
     -- Drops the group's oldest job. An error raised from here on also undoes the drops.
-    if jsonb_array_length(answers) > 1 then
-      races := races + 1;
-      if races = ${DROP_TRIES} then
-        raise exception 'millrace.add_job: another transaction holds job %, the oldest of group ''%'', which is to be dropped; try again',
-          answer->4->>0, given->>'group' using errcode = '55P03';
-      end if;
-      if answers->0->>2 = 'busy' then perform pg_sleep(${DROP_PAUSE}); end if;
-    elsif room <> '[]' then
-      dropped := dropped + 1;
-      exit when dropped = ${MOST_DROPPED};
-    end if;
+    exit when dropped = ${MOST_DROPPED};
     if current_setting('transaction_isolation') <> 'read committed' then
       raise exception 'millrace.add_job: group ''%'' of queue ''%'' is at its backlog limit, and its oldest job can be dropped under read committed alone, not under %',
         given->>'group', queue, current_setting('transaction_isolation') using errcode = '54000';
     end if;
-    room := jsonb_build_array({S}.drop_changes_{V}(answer->4));
-    if room->0 = 'null' then
+    outcome := {S}.drop_job_{V}(answer->>2);
+    if outcome = 'dropped' then dropped := dropped + 1;
+    elsif outcome = 'unsuitable' then
       raise exception 'millrace.add_job: group ''%'' of queue ''%'' is at its backlog limit, and its oldest job, %, cannot be dropped from SQL: a webhook is to be called, or the job is to be removed at once',
-        given->>'group', queue, answer->4->>0 using errcode = '54000', hint = 'Add the job with queue.add, or cancel the oldest with queue.cancel first.';
+        given->>'group', queue, answer->>2 using errcode = '54000', hint = 'Add the job with queue.add, or cancel the oldest with queue.cancel first.';
+    else
+      races := races + 1;
+      if races = ${DROP_TRIES} then
+        raise exception 'millrace.add_job: another transaction holds job %, the oldest of group ''%'', which is to be dropped; try again',
+          answer->>2, given->>'group' using errcode = '55P03';
+      end if;
+      if outcome = 'busy' then perform pg_sleep(${DROP_PAUSE}); end if;
     end if;
   end loop;
-  case answer->>2
+  case answer->>0
     when 'duplicate' then
-      if answer->>3 = x->>'id' then
-        if answer->4->>2 <> queue or answer->4->>3 <> name then
-          raise exception 'millrace.add_job: job % exists already, as ''%'' in queue ''%''', answer->>3, answer->4->>3, answer->4->>2 using errcode = '23505';
+      if answer->>1 = x->>'id' then
+        if answer->2->>2 <> queue or answer->2->>3 <> name then
+          raise exception 'millrace.add_job: job % exists already, as ''%'' in queue ''%''', answer->>1, answer->2->>3, answer->2->>2 using errcode = '23505';
         end if;
       elsif given->'dedup'->>'mode' = 'reject' then
-        raise exception 'millrace.add_job: job % holds the dedup key ''%''', answer->>3, given->'dedup'->>'key' using errcode = '23505';
+        raise exception 'millrace.add_job: job % holds the dedup key ''%''', answer->>1, given->'dedup'->>'key' using errcode = '23505';
       end if;
-      return answer->>3;
+      return answer->>1;
     when 'missing' then
-      raise exception 'millrace.add_job: there is no job % to wait for', answer->>3 using errcode = '22023';
+      raise exception 'millrace.add_job: there is no job % to wait for', answer->>1 using errcode = '22023';
     when 'full' then
-      if answer->>4 is not null then
+      if answer->>2 is not null then
         raise exception 'millrace.add_job: group ''%'' of queue ''%'' is at its backlog limit', given->>'group', queue using errcode = '54000';
       end if;
       raise exception 'millrace.add_job: queue ''%'' is at its backlog limit', queue using errcode = '54000';

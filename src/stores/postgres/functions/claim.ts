@@ -1,8 +1,7 @@
 // stores/postgres/functions/claim.ts: the part of a commit that claims jobs, by merging the heads of the lanes that a
 // worker handles.
 import { READ_BYTES } from '../../../store/read-pages.js'
-import { CLAIM_RETRY } from './lock.js'
-import { countFitting, LARGE, MANY, manyEvents, rowBytes, UNIT } from './fast-parts.js'
+import { CLAIM_RETRY, countFitting, LARGE, MANY, manyEvents, rowBytes, unexpired, UNIT } from './fast-parts.js'
 
 /**
  * The number of jobs of exhausted groups that a claim reads before it reads group by group; and how many more jobs than
@@ -29,11 +28,12 @@ const recordPositions = `for i in 1 .. lanes loop
  */
 export const claim = `
   for k in select value from jsonb_array_elements(b->'a') loop
-    began := t;
+    -- Not when the groups were decided: a lease must not lose that time.
+    began := greatest(t, coalesce((b->>'now')::bigint, floor(extract(epoch from clock_timestamp()) * 1000)));
     skipped := false; filled := false; spent := 0;
     want := greatest(0, (k->>'want')::int);
     more := greatest(0, (k->>'ahead')::int);
-    tids := '{}'; aheads := '{}'; leases := '{}'; stopped := '{}'; passed := '{}'; passed_n := 0; each_n := 4; from_cursors := false;
+    tids := '{}'; aheads := '{}'; leases := '{}'; stopped := '{}'; passed := '{}'; held_of := '{}'; passed_n := 0; each_n := 4; from_cursors := false;
     a_lane := '{}'; a_queue := '{}'; a_lease := '{}'; a_p := '{}'; a_o := '{}'; a_s := '{}'; a_max := '{}'; a_free := '{}';
     a_shared := '{}'; a_gated := '{}'; a_apart := '{}';
     b_key := '{}'; b_of := '{}'; b_left := '{}'; b_tokens := '{}'; b_back := '{}'; b_took := '{}'; b_rate := '{}'; limits_of := '{}'; active_of := '{}';
@@ -108,10 +108,10 @@ export const claim = `
     if want > 0 and lanes = 1 and a_max[1] = 0 and a_free[1] = 0 and not a_gated[1] then
       f := k->'cursors'->(a_lane[1]::text);
       skipped := skipped or exists (
-        (select 1 from job j where j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and j.grp is null
+        (select 1 from job j where j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and ${unexpired('j', 'began')} and j.grp is null
            and (j.priority, j.ord) > (coalesce((f->>0)::bigint, -9223372036854775808), coalesce((f->>1)::bigint, -9223372036854775808)) limit 1)
         union all
-        (select 1 from job j where a_shared[1] and j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and j.grp is not null limit 1));
+        (select 1 from job j where a_shared[1] and j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and ${unexpired('j', 'began')} and j.grp is not null limit 1));
     end if;
     if want > 0 and skipped then later := least(later, began + ${CLAIM_RETRY}); end if;
     for i in 1 .. cardinality(b_key) loop
@@ -147,6 +147,12 @@ function collectLanes(): string {
         bound := setting_{V}('pause:' || r.name);
         continue when bound->'all' = 'true';
         halts := case when jsonb_typeof(bound->'names') = 'array' then bound->'names' else '[]' end;
+        -- What is held is claimed again when its hold is over, if it waits.
+        holds := case when bound ? 'holds' then holds_{V}(bound, began) else '{}' end;
+        if holds ? '' then
+          if has_waiting_{V}(r.id, '{}') then later := least(later, (holds->>'')::bigint); end if;
+          continue;
+        end if;
         bound := setting_{V}('limit:' || r.name);
         by_name := null;
         got := 0;
@@ -177,6 +183,7 @@ function collectLanes(): string {
             got := i;
           end if;
         end if;
+        if exists (select 1 from jsonb_object_keys(holds) y(key) where y.key like 'g%') then gated := true; end if;
         for l in
           select l.id, l.name, l.shared, h.lease from lane l
           cross join lateral (
@@ -189,6 +196,15 @@ function collectLanes(): string {
           ) h
           where l.queue = r.id and not halts ? l.name
         loop
+          if holds ? ('n' || l.name) then
+            if exists (
+              (select 1 from job j where not l.shared and j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is null limit 1)
+              union all
+              (select 1 from job j where l.shared and j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is not null limit 1)) then
+              later := least(later, (holds->>('n' || l.name))::bigint);
+            end if;
+            continue;
+          end if;
           i := 0;
           if by_name is not null and limits_claims_{V}(bound->'names'->l.name) then
             i := array_position(b_key, r.id || ' n' || l.name);
@@ -206,6 +222,11 @@ function collectLanes(): string {
           a_o := a_o || coalesce((f->>1)::bigint, -9223372036854775808);
           a_s := a_s || -9223372036854775808;
           a_max := a_max || got; a_free := a_free || i;
+          if l.shared and gated and holds <> '{}' then
+            i := cardinality(a_lane);
+            select passed || coalesce(array_agg(i || ' ' || substr(y.key, 2)), '{}'), held_of || coalesce(jsonb_object_agg(i || ' ' || substr(y.key, 2), y.value), '{}')
+              into passed, held_of from jsonb_each(holds) y where y.key like 'g%';
+          end if;
         end loop;
       end loop;
       from_cursors := k ? 'cursors';
@@ -226,7 +247,7 @@ function oneLane(from: string, order: string): string {
             select y.ctid, y.priority, y.ord, row_number() over () as n, y.stalls = 0 and coalesce(y.attempts, 2) > 1 as fit
             from (
               select j.ctid, j.priority, j.ord, j.stalls, j.attempts from job j
-              where j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and ${from}
+              where j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and ${unexpired('j', 'began')} and ${from}
               order by ${order} limit want + more for update skip locked
             ) y
           ) z
@@ -255,13 +276,14 @@ function manyLanes(): string {
           select y.*, y.at || ' ' || y.grp as who from (
             select x.*, max(x.seq) filter (where x.grp is null or not (x.at || ' ' || x.grp = any (passed)))
               over (partition by case when a_shared[x.at] then a_queue[x.at] end, x.priority order by x.ord, x.seq) as key
-            from lane_heads_{V}(a_lane, a_queue, a_shared, a_apart, a_p, a_o, a_s, stopped, passed, want + more + case when true = any (a_gated) then ${SLACK} else 0 end, each_n) x
+            from lane_heads_{V}(a_lane, a_queue, a_shared, a_apart, a_p, a_o, a_s, stopped, passed, want + more + case when true = any (a_gated) then ${SLACK} else 0 end, each_n, began) x
           ) y order by y.priority, y.key nulls first, y.ord, y.seq
         loop
           exit when want + more = 0;
           continue when stopped @> array[c.at];
           exhausted := false;
           if a_gated[c.at] and c.who = any (passed) then
+            later := least(later, (held_of->>c.who)::bigint);
             a_p[c.at] := c.priority; a_o[c.at] := c.ord; a_s[c.at] := c.seq;
             passed_n := passed_n + 1;
             if passed_n > ${PASSED} and not a_apart[c.at] then

@@ -1,5 +1,6 @@
 // stores/postgres/functions/fast-add.ts: the fast paths for batches that only add similar plain jobs.
 import { TURN_STEP } from '../../../job/limits.js'
+import type { PauseCell } from '../../../job/limits.js'
 import { lastTurn, turnOf } from './groups.js'
 import {
   declarations,
@@ -12,10 +13,13 @@ import {
   writeSettings,
 } from './fast-parts.js'
 
+/** How the cell of a queue begins in which nothing is paused: at most it has holds, which adds do not heed. */
+const NOT_PAUSED = JSON.stringify({ all: false, names: [] } satisfies PauseCell).slice(0, -1)
+
 /** Whether a queue has a limit or a pause that an add has to check, or the lane that the process caches no longer exists. */
 const bounded = `not exists (select 1 from {S}.lane z where z.id = of_lane and z.queue = of_queue)
       or exists (select 1 from {S}.cell c where c.key = 'limit:' || queue_name)
-      or exists (select 1 from {S}.cell c where c.key = 'pause:' || queue_name)`
+      or exists (select 1 from {S}.cell c where c.key = 'pause:' || queue_name and not starts_with(c.value, '${NOT_PAUSED}'))`
 
 /**
  * Adds one job in one statement: anything else that PL/pgSQL evaluates would cost as much as the insert. Returns null if the

@@ -1,6 +1,6 @@
 // stores/postgres/functions/fast-claim.ts: the fast path of a batch that is one claim, from queues without limits.
-import { CLAIM_RETRY } from './lock.js'
 import {
+  CLAIM_RETRY,
   countFitting,
   declarations,
   GROUP,
@@ -11,6 +11,7 @@ import {
   MANY,
   manyEvents,
   ROW,
+  unexpired,
   UNIT,
   writeSettings,
 } from './fast-parts.js'
@@ -21,17 +22,20 @@ const columns = `j.ctid, j.id, j.lane, j.priority, j.ord, j.fence, j.attempt, j.
 
 const waits = "j.state = 'waiting' and j.kind = 'job'"
 
+/** Waits, and has not expired. */
+const claimable = `${waits} and ${unexpired('j', 't')}`
+
 /**
  * From one lane: locks jobs as it reads them, and skips jobs that others have locked. In lanes of jobs with groups, turns
  * may be equal.
  */
 const fromOne = `
         select ${columns} from job j
-        where j.lane = lanes[1] and ${waits} and j.grp is null and (j.priority, j.ord) > (last_p, last_o)
+        where j.lane = lanes[1] and ${claimable} and j.grp is null and (j.priority, j.ord) > (last_p, last_o)
         order by j.priority, j.ord limit want + more for update skip locked`
 const fromShared = `
         select ${columns} from job j
-        where j.lane = lanes[1] and ${waits} and j.grp is not null and (j.priority, j.ord) >= (last_p, last_o)
+        where j.lane = lanes[1] and ${claimable} and j.grp is not null and (j.priority, j.ord) >= (last_p, last_o)
         order by j.priority, j.ord, j.seq limit want + more for update skip locked`
 
 /** From several lanes: their heads are merged first, then locked in that order. */
@@ -102,6 +106,7 @@ const publishEvents = `
             -- After the last claimed job there is almost always another; below the claim cursors are all that were
             -- claimed before.
             and case when has_waiting_{V}(q.id, p.orders) or (cursors is not null and has_waiting_below_{V}(q.id, cursors)) then is_drained_{V}(q.id, p.orders, cursors) else true end
+            and not has_expired_{V}(q.id, t)
           order by q.id), cardinality(z.of) - 1
         into event_texts, event_count
         from (select array_agg(y.part[1]::int) as of, string_agg(y.part[2], ${UNIT}) as ids, string_agg(y.part[6], ',') as attempts,
@@ -134,7 +139,8 @@ begin
     if not pg_try_advisory_xact_lock_shared(hashtextextended('{S}:bounds:' || queue_names[i], 0)) then return null; end if;
   end loop;
   select array_agg(l.id), array_agg(t + coalesce(leases[l.at], other)), bool_or(l.shared),
-         ${isRefused} or exists (select 1 from cell c where c.key = any (limits) and is_limited_{V}(setting_{V}(c.key))), ${hasWatchers}
+         ${isRefused} or exists (select 1 from cell c where c.key = any (limits) and is_limited_{V}(setting_{V}(c.key)))
+           or coalesce(bool_or(case when pause.setting ? 'holds' then holds_{V}(pause.setting, t) <> '{}' end), false), ${hasWatchers}
     into lanes, untils, shared, refused, recording
     from queue q
     cross join lateral (select case when exists (select 1 from cell c where c.key = 'pause:' || q.name) then setting_{V}('pause:' || q.name) end as setting offset 0) pause
@@ -151,8 +157,8 @@ begin
       into lanes, untils, shared, refused
       from unnest(lanes, untils) y(lane, until) join lane l on l.id = y.lane cross join lateral (
         select coalesce((cursors->(l.id::text)->>0)::bigint, '-9223372036854775808') as p, coalesce((cursors->(l.id::text)->>1)::bigint, '-9223372036854775808') as o) f
-      where case when l.shared then exists (select 1 from job j where j.lane = l.id and ${waits} and j.grp is not null and (j.priority, j.ord) >= (f.p, f.o))
-        else exists (select 1 from job j where j.lane = l.id and ${waits} and j.grp is null and (j.priority, j.ord) > (f.p, f.o)) end;
+      where case when l.shared then exists (select 1 from job j where j.lane = l.id and ${claimable} and j.grp is not null and (j.priority, j.ord) >= (f.p, f.o))
+        else exists (select 1 from job j where j.lane = l.id and ${claimable} and j.grp is null and (j.priority, j.ord) > (f.p, f.o)) end;
     if refused or (lanes is null and from_cursors) then return null; end if;
     many := cardinality(lanes) > 1;
   end if;
@@ -162,7 +168,7 @@ begin
       select array_agg(z.ctid), count(*), (array_agg(z.priority))[count(*)], (array_agg(z.ord))[count(*)], (array_agg(z.seq))[count(*)]
         into tids, found_n, last_p, last_o, last_s from (
         select x.* from unnest(lanes) g(lane) cross join lateral (
-          select j.ctid, j.priority, j.ord, j.seq from job j where j.lane = g.lane and ${waits} and j.grp is not null
+          select j.ctid, j.priority, j.ord, j.seq from job j where j.lane = g.lane and ${claimable} and j.grp is not null
             and (j.priority, j.ord, j.seq) > (coalesce(last_p, case when from_cursors then (cursors->(g.lane::text)->>0)::bigint end, '-9223372036854775808'),
                                               coalesce(last_o, case when from_cursors then (cursors->(g.lane::text)->>1)::bigint end, '-9223372036854775808'),
                                               coalesce(last_s, '-9223372036854775808'))
@@ -174,7 +180,7 @@ begin
       -- Above the claim cursor of each lane, and after a first pass, above the last job that was read.
       select array_agg(z.ctid), count(*), (array_agg(z.priority))[count(*)], (array_agg(z.ord))[count(*)] into tids, found_n, last_p, last_o from (
         select x.* from unnest(lanes) g(lane) cross join lateral (
-          select j.ctid, j.priority, j.ord from job j where j.lane = g.lane and ${waits} and j.grp is null
+          select j.ctid, j.priority, j.ord from job j where j.lane = g.lane and ${claimable} and j.grp is null
             and (j.priority, j.ord) > (coalesce(last_p, case when from_cursors then (cursors->(g.lane::text)->>0)::bigint end, '-9223372036854775808'),
                                        coalesce(last_o, case when from_cursors then (cursors->(g.lane::text)->>1)::bigint end, '-9223372036854775808'))
           order by j.priority, j.ord limit want + more) x
@@ -223,9 +229,9 @@ begin
     select 1 from unnest(lanes) g(lane)
     cross join lateral (select coalesce((cursors->(g.lane::text)->>0)::bigint, '-9223372036854775808') as p, coalesce((cursors->(g.lane::text)->>1)::bigint, '-9223372036854775808') as o) f
     cross join lateral (
-      (select 1 from job j where j.lane = g.lane and ${waits} and j.grp is null and (j.priority, j.ord) > (f.p, f.o) limit 1)
+      (select 1 from job j where j.lane = g.lane and ${claimable} and j.grp is null and (j.priority, j.ord) > (f.p, f.o) limit 1)
       union all
-      (select 1 from job j where j.lane = g.lane and ${waits} and j.grp is not null and (j.priority, j.ord) >= (f.p, f.o) limit 1)) z
+      (select 1 from job j where j.lane = g.lane and ${claimable} and j.grp is not null and (j.priority, j.ord) >= (f.p, f.o) limit 1)) z
   ) then
     later := t + ${CLAIM_RETRY};
   end if;

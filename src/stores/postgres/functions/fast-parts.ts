@@ -12,6 +12,9 @@ export const GROUP = 'chr(29)'
 /** Separates the events of different commits. */
 export const FILE = 'chr(28)'
 
+/** Milliseconds until the next claim, if another transaction's lock kept a claim from a waiting job. */
+export const CLAIM_RETRY = 250
+
 /**
  * The search path of functions that are called from outside. Without it, PostgreSQL may resolve a call to a function of
  * the same name in a schema of the caller's search path, if its arguments fit better, and in PostgreSQL 14 any role may
@@ -32,8 +35,12 @@ export const writeSettings = `${searchPath} set enable_seqscan = off set enable_
  */
 export const rowBytes = (j: string): string =>
   `500 + coalesce(octet_length(${j}.data), 0) + coalesce(octet_length(${j}.memo), 0) + coalesce(octet_length(${j}.progress), 0)
-      + coalesce(octet_length(${j}.result), 0) + coalesce(octet_length(${j}.error), 0)
+      + coalesce(octet_length(${j}.result), 0) + coalesce(octet_length(${j}.error), 0) + coalesce(octet_length(${j}.history), 0)
       + case when ${j}.errors is null then 0 else octet_length(array_to_string(${j}.errors, '')) end`
+
+/** Whether a job that waits may be claimed at a time: `hasExpired` in job/lifecycle.ts. */
+export const unexpired = (j: string, at: string): string =>
+  `(${j}.expires_at is null or ${j}.expires_at > ${at} or ${j}.attempt > 0)`
 
 /** From this many bytes on, the size of a job's data is checked before the data is read. */
 export const LARGE = 8_192

@@ -1,5 +1,6 @@
 // stores/postgres/functions/groups.ts: what commits and claims need for groups and rates: limits, turns and tokens.
 import { BUCKETS, LONGEST_INTERVAL, LONGEST_STEP, TURN_STEP } from '../../../job/limits.js'
+import { unexpired } from './fast-parts.js'
 
 /**
  * Selects waiting jobs by the index by group: worded differently than for the index by turn, so that the planner never
@@ -30,6 +31,13 @@ const bounds = `
 -- A number in a setting.
 create or replace function {S}.number_{V}(value jsonb) returns numeric language sql immutable as $$
   select case when jsonb_typeof(value) = 'number' then value::numeric end
+$$;
+
+-- The ends of the holds in a cell of pauses that are not over, by what they are for.
+create or replace function {S}.holds_{V}(pause jsonb, t bigint) returns jsonb language sql immutable as $$
+  select coalesce(jsonb_object_agg(e.key, e.value->'until'), '{}')
+    from jsonb_each(case when jsonb_typeof(pause->'holds') = 'object' then pause->'holds' else '{}' end) e
+    where jsonb_typeof(e.value->'until') = 'number' and (e.value->'until')::numeric > t
 $$;
 
 -- The rate of a limit: how many claims, and in how many milliseconds.
@@ -141,9 +149,9 @@ const heads = `
 -- Waiting jobs of lanes, from an order in each lane on: the first \`most\` of each sequence. All lanes without groups
 -- form one sequence, and the shared lanes of one queue form one. Lanes in \`stopped\` are left out. A lane in \`apart\`
 -- is read group by group, \`each\` jobs of each group, without the groups in \`passed\`, so that no job of a group that
--- cannot be claimed is read. \`cut\` marks the last known job of its sequence; there may be more after it.
+-- cannot be claimed is read. Jobs that have expired by \`t\` are left out. \`cut\` marks the last known job of its sequence; there may be more after it.
 create or replace function {S}.lane_heads_{V}(lanes int[], queues int[], shared boolean[], apart boolean[], ps bigint[], os bigint[], ss bigint[],
-  stopped int[], passed text[], most int, each int)
+  stopped int[], passed text[], most int, each int, t bigint)
   returns table (at int, tid tid, priority bigint, ord bigint, seq bigint, stalls int, attempts bigint, grp text, cut boolean) language plpgsql volatile
   set enable_sort = off -- use an index that has the order, however few rows the planner expects
 as $$
@@ -155,12 +163,12 @@ begin
       from generate_subscripts(lanes, 1) g(at) cross join lateral (
         (select g.at, j.ctid as tid, j.priority, j.ord, j.seq, j.stalls, j.attempts, null::text as grp from {S}.job j
          where not shared[g.at] and j.lane = lanes[g.at] and j.state = 'waiting' and j.kind = 'job' and j.grp is null
-           and (j.priority, j.ord) > (ps[g.at], os[g.at])
+           and ${unexpired('j', 't')} and (j.priority, j.ord) > (ps[g.at], os[g.at])
          order by j.priority, j.ord limit most)
         union all
         (select g.at, j.ctid, j.priority, j.ord, j.seq, j.stalls, j.attempts, j.grp from {S}.job j
          where shared[g.at] and not apart[g.at] and j.lane = lanes[g.at] and j.state = 'waiting' and j.kind = 'job' and j.grp is not null
-           and (j.priority, j.ord, j.seq) > (ps[g.at], os[g.at], ss[g.at])
+           and ${unexpired('j', 't')} and (j.priority, j.ord, j.seq) > (ps[g.at], os[g.at], ss[g.at])
          order by j.priority, j.ord, j.seq limit most)
       ) x where not (stopped @> array[g.at])
     ) y where y.k <= most;
@@ -178,7 +186,7 @@ begin
         select x.*, queues[x.at] as line, row_number() over (partition by x.at, x.grp order by x.priority, x.ord, x.seq) = each as ends
         from w cross join lateral (
           select w.at, j.ctid as tid, j.priority, j.ord, j.seq, j.stalls, j.attempts, j.grp from {S}.job j
-          where j.lane = w.lane and j.grp = w.grp and ${ofGroups}
+          where j.lane = w.lane and j.grp = w.grp and ${ofGroups} and ${unexpired('j', 't')}
             and (j.priority, j.ord, j.seq) > (ps[w.at], os[w.at], ss[w.at])
           order by j.priority, j.ord, j.seq limit each
         ) x where w.grp is not null and not (w.at || ' ' || w.grp = any (passed))

@@ -1,4 +1,5 @@
 // stores/postgres/functions/helpers.ts: small functions that commits and reads share.
+import { RECORD } from './job-columns.js'
 
 /**
  * Functions that encode records and events, read settings, and find waiting jobs. `record` encodes in the order of
@@ -6,20 +7,7 @@
  */
 export const helpers = `
 create or replace function {S}.record_{V}(j {S}.job) returns json language sql stable as $$
-  select json_build_array(j.id, j.lane, l.queue, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
-    j.attempts, j.worker, j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain,
-    j.chain_index, j.parent, j.pending, j.stalls, j.ahead, j.data, j.settings, j.dedup, j.progress, j.result, j.error,
-    array_to_json(j.errors), j.created_at, j.started_at, j.finished_at, j.seq, j.grp, j.memo)
-  from (select q.name as queue, l.name, l.version from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
-$$;
-
--- The record of a moved job, for groups that are refused because of it: without its payload, except for the reason of a
--- cancellation.
-create or replace function {S}.header_{V}(j {S}.job) returns json language sql stable as $$
-  select json_build_array(j.id, j.lane, l.queue, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
-    j.attempts, j.worker, j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain,
-    j.chain_index, j.parent, j.pending, j.stalls, j.ahead, null, j.settings, j.dedup, null, null, case when j.state = 'cancelled' then j.error end,
-    null, j.created_at, j.started_at, j.finished_at, j.seq, j.grp, null)
+  select json_build_array(${RECORD})
   from (select q.name as queue, l.name, l.version from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 
@@ -45,46 +33,6 @@ begin
   end;
   return case when jsonb_typeof(parsed) = 'object' then parsed else '{}' end;
 end $$;
-
--- When a job is next due, by its other times.
-create or replace function {S}.due_at_{V}(j {S}.job) returns bigint language sql immutable as $$
-  select case j.state
-    when 'delayed' then j.run_at
-    when 'active' then j.lease_until
-    when 'waiting-children' then j.broken_at
-    when 'waiting' then null
-    else case when j.stale then j.delete_at else least(j.stale_at, j.delete_at) end
-  end
-$$;
-
--- The event of the state that a job has entered.
-create or replace function {S}.state_event_{V}(j {S}.job, t bigint) returns text language sql stable as $$
-  select json_strip_nulls(json_build_object('type', j.state, 'id', j.id, 'chain', j.chain, 'queue', l.queue, 'name', l.name, 'at', t,
-    'attempt', case when j.state in ('active', 'completed', 'failed') then j.attempt end,
-    'worker', case when j.state = 'active' then j.worker end,
-    'result', case when j.state = 'completed' then j.result end,
-    'error', case when j.state = 'failed' or (j.state = 'cancelled' and j.error::json->>'name' = 'JobCancelled') then j.error::json end,
-    'runAt', case when j.state = 'delayed' then j.run_at end))::text
-  from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
-$$;
-
--- Any other event of a job.
-create or replace function {S}.job_event_{V}(what text, j {S}.job, t bigint, holder text) returns text language sql stable as $$
-  select json_strip_nulls(json_build_object('type', what, 'id', j.id, 'chain', j.chain, 'queue', l.queue, 'name', l.name, 'at', t,
-    'attempt', case when what = 'retrying' then j.attempt end,
-    'worker', case when what = 'stalled' then holder end,
-    'progress', case when what = 'progress' then j.progress end,
-    'error', case when what = 'retrying' then j.error::json end,
-    'runAt', case when what = 'retrying' then j.run_at end))::text
-  from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
-$$;
-
--- An event of a note, with its \`about\`.
-create or replace function {S}.note_event_{V}(what text, j {S}.job, t bigint, about text) returns text language sql stable as $$
-  select json_strip_nulls(json_build_object('type', what, 'id', j.id, 'chain', j.chain, 'queue', l.queue, 'name', l.name, 'at', t,
-    'progress', case when what = 'progress' then j.progress end, 'about', about))::text
-  from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
-$$;
 
 -- Whether a queue has waiting jobs; \`orders\` holds the order in each lane from which to look. Turns may be equal, other
 -- orders are not.
@@ -122,6 +70,15 @@ create or replace function {S}.has_waiting_below_{V}(of int, cursors jsonb) retu
     ) w where l.queue = of and l.shared and cursors ? l.id::text)
 $$;
 
+-- Whether jobs of a queue wait that have expired, and that upkeep has still to cancel: among the rows that are due for
+-- longest. Claims pass over them, so their positions do not tell.
+create or replace function {S}.has_expired_{V}(of int, t bigint) returns boolean language sql volatile as $$
+  select exists (
+    select 1 from (
+      select j.state from {S}.job j where j.queue = of and j.due_at <= t and j.due_at is not null and j.state <> 'active' order by j.due_at limit 100
+    ) y where y.state = 'waiting')
+$$;
+
 -- Jobs of a queue that appear to wait, outside the range that a claim has read: in other lanes, and up to its claim cursors.
 -- Returns the transaction that has locked or changed each of them, if any.
 create or replace function {S}.waiting_elsewhere_{V}(of int, orders jsonb, cursors jsonb) returns table (holder xid) language sql volatile as $$
@@ -156,7 +113,8 @@ begin
       select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is not null
         and (j.priority, j.ord) >= ((orders->(l.id::text)->>0)::bigint, (orders->(l.id::text)->>1)::bigint) limit 1) w
     where l.queue = of and l.shared and orders ? l.id::text)
-  or exists (select 1 from {S}.waiting_elsewhere_{V}(of, orders, cursors) y where y.holder = 0) then return false; end if;
+  -- Jobs that nobody holds, or that this commit has locked without claiming them.
+  or exists (select 1 from {S}.waiting_elsewhere_{V}(of, orders, cursors) y where y.holder in (0::text::xid, pg_current_xact_id()::xid)) then return false; end if;
   return not exists (
     select 1 from {S}.waiting_elsewhere_{V}(of, orders, cursors) y where y.holder not in (
       select x.transactionid from pg_locks a join pg_locks x on x.pid = a.pid and x.virtualtransaction = a.virtualtransaction

@@ -10,7 +10,7 @@ const before = (of: string, order: string): string =>
 const header = `json_build_array(j.id, j.lane, o.name, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
     j.attempts, j.worker, j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain,
     j.chain_index, j.parent, j.pending, j.stalls, j.ahead, null, j.settings, j.dedup, null, null, null,
-    null, j.created_at, j.started_at, j.finished_at, j.seq, j.grp, null)`
+    null, j.created_at, j.started_at, j.finished_at, j.seq, j.grp, null, j.expires_at, null)`
 
 /** An edge, with or without the outcome of its chain. */
 const edge = (e: string, outcome: string): string =>
@@ -143,8 +143,8 @@ begin
     end if;
     if i.there and parts ? 'steps' then${list(
       'steps',
-      `select o.name, o.result, o.n as position from step o where o.job = i.id and o.n > coalesce((asked->'steps'->>'after')::bigint, 0)`,
-      'json_build_array(x.name, x.result)',
+      `select o.name, o.result, o.ran, o.at, o.n as position from step o where o.job = i.id and o.n > coalesce((asked->'steps'->>'after')::bigint, 0)`,
+      'json_build_array(x.name, x.result, x.ran, x.at)',
       '50 + coalesce(octet_length(g.result), 0)',
     )}
     end if;

@@ -157,7 +157,7 @@ begin
 end $$;
 
 create or replace function {S}.lane_names_{V}(ids jsonb) returns text language sql stable ${readSettings} as $$
-  select coalesce(json_agg(json_build_array(l.id, q.name, l.name, l.version)), '[]')::text
+  select coalesce(json_agg(json_build_array(l.id, q.name, l.name, l.version, l.queue, l.shared)), '[]')::text
   from lane l join queue q on q.id = l.queue where ids ? l.id::text
 $$;
 `

@@ -1,5 +1,5 @@
 // stores/sqlite/file/busy-retry.ts: retries while the file is locked, without blocking the event loop.
-import { MillraceError } from '../../../job/errors.js'
+import { MillraceError } from '../../../job/errors/errors.js'
 import type { Millis } from '../../../job/job.js'
 import type { Runtime } from '../../../store/runtime.js'
 import { isBusy, nameOf, toStoreError } from './errors.js'
@@ -50,7 +50,8 @@ export async function retryWhileBusy<T>(
   }
 }
 
-function lockedFor(waited: Millis, path: string | undefined, cause: unknown): MillraceError {
+/** The error for a file that another program has kept locked for longer than the caller waits. */
+export function lockedFor(waited: Millis, path: string | undefined, cause: unknown): MillraceError {
   return new MillraceError(
     'DATABASE_LOCKED',
     `Another program has held ${nameOf(path)} locked for ${Math.round(waited)} ms. Nothing was written; find the program that keeps a transaction open on it, and try again.`,

@@ -1,5 +1,5 @@
 // stores/sqlite/file/driver.ts: one interface to the SQLite drivers, each loaded only when it is needed.
-import { MillraceError } from '../../../job/errors.js'
+import { MillraceError } from '../../../job/errors/errors.js'
 import { cannotLoad, importPackage } from '../../../store/packages.js'
 
 /** Parameters and columns of statements. Integers are plain numbers: all that Millrace stores are below 2^53. */

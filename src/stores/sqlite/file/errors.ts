@@ -1,8 +1,8 @@
 // stores/sqlite/file/errors.ts: classifies the errors of drivers, and converts them to errors for users.
 import { statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
-import { MillraceError, isInstance } from '../../../job/errors.js'
-import { describeError } from '../../../job/failure.js'
+import { MillraceError, isInstance } from '../../../job/errors/errors.js'
+import { describeError } from '../../../job/errors/failure.js'
 
 /** Kinds of failures that are handled differently. */
 export type FailureKind = 'busy' | 'full' | 'corrupt' | 'invalid' | 'readonly' | 'unopenable' | 'large' | 'other'

@@ -4,7 +4,7 @@
 // what the other has committed.
 import { randomInt } from 'node:crypto'
 import { statSync } from 'node:fs'
-import { MillraceError } from '../../../job/errors.js'
+import { MillraceError } from '../../../job/errors/errors.js'
 import { step } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
 import { firstValue } from './driver.js'

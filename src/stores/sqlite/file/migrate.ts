@@ -1,5 +1,5 @@
 // stores/sqlite/file/migrate.ts: migrates the tables of a file to the schema of this version, forwards only.
-import { MillraceError } from '../../../job/errors.js'
+import { MillraceError } from '../../../job/errors/errors.js'
 import type { Millis } from '../../../job/job.js'
 import type { Runtime } from '../../../store/runtime.js'
 import type { Database, SqlRow } from './driver.js'

@@ -1,7 +1,7 @@
 // stores/sqlite/file/open.ts: opens a database and configures it; a failure leaves nothing behind.
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { MillraceError, quote } from '../../../job/errors.js'
+import { MillraceError, quote } from '../../../job/errors/errors.js'
 import type { Millis } from '../../../job/job.js'
 import type { Runtime } from '../../../store/runtime.js'
 import { refuseSecondCopy, remember } from './library-copies.js'

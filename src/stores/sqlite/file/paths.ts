@@ -2,7 +2,7 @@
 import { accessSync, constants, rmSync, statSync } from 'node:fs'
 import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
-import { MillraceError } from '../../../job/errors.js'
+import { MillraceError } from '../../../job/errors/errors.js'
 
 const READ_WRITE = constants.R_OK | constants.W_OK
 

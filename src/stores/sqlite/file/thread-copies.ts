@@ -47,7 +47,7 @@ export async function markFile(path: string, Driver: DatabaseClass, runtime: Run
   }
 }
 
-/** Creates the file if there is none: a mark needs its identity. Whoever opens it reports a failure. */
+/** Creates the file if there is none: a mark needs its identity. The call that opens it reports a failure. */
 function create(path: string): void {
   try {
     closeSync(openSync(path, 'wx', 0o644))

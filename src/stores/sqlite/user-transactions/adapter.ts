@@ -1,5 +1,5 @@
 // stores/sqlite/user-transactions/adapter.ts: runs the store's reads and writes inside a transaction that the user has open.
-import { MillraceError } from '../../../job/errors.js'
+import { MillraceError } from '../../../job/errors/errors.js'
 import { resolved, step, runSteps } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
 import type { Database } from '../file/driver.js'

@@ -1,8 +1,8 @@
 // stores/sqlite/user-transactions/detect.ts: detects what kind of `tx` the user passed, and recognises it again.
-import { MillraceError, quote } from '../../../job/errors.js'
+import { MillraceError, quote } from '../../../job/errors/errors.js'
 import type { Millis } from '../../../job/job.js'
-import { prismaIn } from '../../../store/sql.js'
-import type { PrismaTransaction, SqlTransaction } from '../../../store/sql.js'
+import { prismaIn } from '../../../store/sql-transaction.js'
+import type { PrismaTransaction, SqlTransaction } from '../../../store/sql-transaction.js'
 import { step, runSteps } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
 import type { Runtime, Stop } from '../../../store/runtime.js'

@@ -1,5 +1,5 @@
 // stores/sqlite/user-transactions/own.ts: transactions that the store opens for its user, one at a time.
-import { MillraceError } from '../../../job/errors.js'
+import { MillraceError } from '../../../job/errors/errors.js'
 import type { Millis } from '../../../job/job.js'
 import type { Runtime } from '../../../store/runtime.js'
 import type { Tx } from '../../../store/store.js'

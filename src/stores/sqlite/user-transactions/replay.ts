@@ -4,7 +4,7 @@
 // replayed. So the same code serves both kinds of drivers.
 import { step } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
-import type { SqlRow as NamedRow } from '../../../store/sql.js'
+import type { SqlRow as NamedRow } from '../../../store/sql-transaction.js'
 import type { SqlRow, Statement, Value } from '../file/driver.js'
 
 /** Runs one statement, with its parameters in the order of their `?`. */

@@ -1,11 +1,11 @@
 // stores/sqlite/user-transactions/run.ts: the store's commits and reads inside transactions that the user ends.
-import { MillraceError, isMillraceError } from '../../../job/errors.js'
+import { MillraceError, isMillraceError } from '../../../job/errors/errors.js'
 import type { Runtime } from '../../../store/runtime.js'
 import { step, runSteps } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
 import type { Batch, Receipt, Tx } from '../../../store/store.js'
 import { Notices } from '../../../engine/notices.js'
-import { applyWithin } from '../../../engine/reduce.js'
+import { applyChanges } from '../../../engine/reduce.js'
 import { secondCopy } from '../file/library-copies.js'
 import type { DatabaseClass, SqliteHandle } from '../file/driver.js'
 import { nameOf } from '../file/errors.js'
@@ -62,7 +62,7 @@ export class TransactionRunner {
         checkSchema(cache.sql.schemaVersion.get(), schema, this.#store.path)
         const workspace = new SqliteWorkspace(cache, new Map(), now)
         const notices = new Notices(workspace, now, feed.recording(cache, now))
-        const result = applyWithin({ workspace, now, notices, fast: fastPaths(workspace) }, batch)
+        const result = applyChanges({ workspace, now, notices, fast: fastPaths(workspace) }, batch)
         const hasNotices = feed.record(workspace, notices)
         workspace.writeNumbers()
         return { receipt: result, wakes: hasNotices }

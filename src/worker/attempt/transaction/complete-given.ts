@@ -1,5 +1,5 @@
 // worker/attempt/transaction/complete-given.ts: `ctx.complete({ tx }, work)`: settles a job in a user transaction.
-import { MillraceError } from '../../../job/errors.js'
+import { MillraceError } from '../../../job/errors/errors.js'
 import type { JobRecord } from '../../../job/job.js'
 import { lock, settle } from '../../../job/lifecycle.js'
 import type { Returned } from '../../../job/lifecycle.js'

@@ -1,5 +1,5 @@
 // worker/attempt/transaction/held-transaction.ts: an open transaction that a later call ends, before it costs a lease.
-import { MillraceError } from '../../../job/errors.js'
+import { MillraceError } from '../../../job/errors/errors.js'
 import type { Millis } from '../../../job/job.js'
 import { withOverflow } from '../../../queue/settings/overflow.js'
 import { OpenTransaction, outside } from '../../../store/transaction-context.js'

@@ -1,4 +1,4 @@
-// A program that opens a store when it is told to, adds a job, and tells how that went.
+// A program that opens a store on command, adds a job, and reports how that went.
 import { Queue, shutdown } from '../../../../src/index.js'
 import { postgres } from '../../../../src/postgres.js'
 import { input, once, send, errorToSend, untilFinished } from '../messages.js'

@@ -1,4 +1,4 @@
-// A program that shares queues with others like it: it works on one for as long as it is told to, adds what the others
+// A program that shares queues with others like it: it works on one for as long as its command lasts, adds what the others
 // add as well, and writes down what it does in a ledger.
 import { setTimeout } from 'node:timers/promises'
 import { Queue, Worker, shutdown } from '../../../../src/index.js'
@@ -16,7 +16,7 @@ export interface SharerInput {
 export interface Shared {
   readonly queue: string
   readonly ledger: string
-  /** How often to ask whatever is heard, in milliseconds. Default: as workers do. */
+  /** How often to poll whatever notices arrive, in milliseconds. Default: as workers do. */
   readonly pollEvery?: number
 }
 

@@ -1,4 +1,4 @@
-// Whether transactions have the server look after their client: only where it can, and nobody has said otherwise.
+// Whether transactions have the server check for their client: only where it can, and where the user has not set it.
 import { expect, it } from 'vitest'
 import { MillraceError } from 'millrace'
 import { postgres } from 'millrace/postgres'
@@ -13,14 +13,14 @@ it.each([
   ['a server for which somebody has set it', null, [false, false], 1],
   ['a server that refuses', refusal, [false, false], 1],
   ['a server that does not answer, until it does', new Error('connection reset'), [false, false], 2],
-] as const)('%s', async (_, answer, told, asked) => {
+] as const)('%s', async (_, answer, expected, asked) => {
   let calls = 0
   const looks = clientCheck(async () => {
     calls++
     if (answer instanceof Error) throw answer
     return answer
   })
-  expect([await looks(), await looks()]).toEqual(told)
+  expect([await looks(), await looks()]).toEqual(expected)
   expect(calls).toBe(asked)
 })
 

@@ -51,7 +51,7 @@ async function useAll(driver: Driver, run: Subject['run']): Promise<void> {
   const listening = await driver.listen('ears', { notified: () => {}, lost: () => {} })
   try {
     await listening.call({ name: '', text: 'select pg_notify($1, $2)::text', values: ['ears', 'hello'] })
-    await driver.call({ name: 'named', text: 'select $1::text', values: ['said'] })
+    await driver.call({ name: 'named', text: 'select $1::text', values: ['value'] })
     await driver.transact(async (tx) => {
       await driver.savepoint(tx, async (inner) => run(inner, 'select 1/0')).catch(() => {})
       await driver.savepoint(tx, async (inner) => run(inner, 'select 1'))

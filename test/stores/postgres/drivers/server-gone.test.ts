@@ -1,4 +1,4 @@
-// A server that goes while a connection to it is made: whoever asked is told, and nobody else is harmed.
+// A server that goes while a connection to it is made: the caller gets an error, and no other call is harmed.
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import type { AddressInfo } from 'node:net'
@@ -7,7 +7,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import { postgres } from 'millrace/postgres'
 import { closing } from '../../../setup.js'
 
-/** A server that is being stopped: it greets, and says in the same breath that it ends the connection. */
+/** A server that is being stopped: it greets, and ends the connection in the same packet. */
 async function leavingServer(): Promise<string> {
   const message = (type: string, ...parts: readonly (string | Buffer)[]): Buffer => {
     const body = Buffer.concat(parts.map((part) => Buffer.from(part)))

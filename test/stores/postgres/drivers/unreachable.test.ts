@@ -62,7 +62,7 @@ async function listener(
 }
 
 describe.each(kinds)('with %s', (kind) => {
-  test('a server that is not there is named, and nothing is said of writes', async () => {
+  test('an unreachable server is named, and the error does not mention writes', async () => {
     await expect(on(kind, 'postgres://127.0.0.1:9/jobs').add('n')).rejects.toMatchObject({
       code: 'DATABASE_UNREACHABLE',
       message: expect.stringMatching(
@@ -159,7 +159,7 @@ describe('a pool that is in use', () => {
   })
 
   test.each(['pg', 'postgres.js'])(
-    'by %s is told from a server that is gone, and goes on when it is free',
+    'by %s is distinguished from a server that is gone, and goes on when it is free',
     async (kind) => {
       const target = kind === 'pg' ? pool(url, 2) : sqlOf(url, 2)
       const queue = queueOn(target, { schema, patience: 2_500 })

@@ -42,7 +42,7 @@ async function addJob(...added: Added): Promise<string> {
   return row!.id
 }
 
-/** What the server says to it: its code and message. */
+/** The server's error: its code and message. */
 async function refused(...added: Added): Promise<string> {
   try {
     await addJob(...added)
@@ -74,7 +74,13 @@ describe('a job added from SQL is the one that queue.add adds', () => {
     ['with a priority', { priority: -7 }],
     ['with the lowest priority', { priority: 2_147_483_647 }],
     ['last in, first out', { lifo: true }],
+    ['with tags', { tags: ['user:7', 'ž "x"'] }],
+    ['with tags and a timeout', { tags: ['import'], timeout: '1m' }],
     ['with a group', { group: 'tenant "ž"' }],
+    ['with an expiry', { expires: '90s' }],
+    ['with a date to expire at', { expires: new Date('2100-01-01T00:00:00.500Z') }],
+    ['with an expiry in milliseconds', { expires: 90_000 }],
+    ['with an expiry and a delay', { expires: '2 minutes', delay: '1m' }],
     ['with a group and a delay', { group: 'tenant', delay: '1m' }],
     ['with attempts', { attempts: 12 }],
     ['with attempts without end', { attempts: Infinity }, { attempts: 'Infinity' }],
@@ -89,6 +95,8 @@ describe('a job added from SQL is the one that queue.add adds', () => {
     ['with a timeout', { timeout: '30 seconds' }],
     ['removed when completed', { removeOnComplete: true }],
     ['kept when completed', { removeOnComplete: false, removeOnFail: false }],
+    ['one of the newest so many', { removeOnComplete: { age: '7d', count: 1000 }, removeOnFail: { count: 1 } }],
+    ['removed at an age', { removeOnComplete: { age: '1h' } }],
     ['removed a while after it ended', { removeOnComplete: '1d', removeOnFail: '1h' }],
     [
       'with everything',
@@ -97,14 +105,26 @@ describe('a job added from SQL is the one that queue.add adds', () => {
   ]
 
   /** A record without what no two jobs share. */
-  function comparable({ id, ord, createdAt, runAt, dueAt, chainId, data, fence: _fence, ...rest }: JobRecord): object {
+  function comparable({
+    id,
+    ord,
+    createdAt,
+    runAt,
+    expiresAt,
+    dueAt,
+    chainId,
+    data,
+    fence: _fence,
+    ...rest
+  }: JobRecord): object {
     return {
       ...rest,
       data: data === undefined ? undefined : (JSON.parse(data) as unknown),
       lifo: ord < 0,
       ownChain: chainId === id,
       runAt: runAt !== undefined && runAt < 4e12 && runAt > createdAt ? runAt - createdAt : runAt,
-      due: dueAt === runAt,
+      expires: expiresAt !== undefined && expiresAt < 4e12 ? expiresAt - createdAt : expiresAt,
+      due: expiresAt === undefined ? dueAt === runAt : dueAt === Math.min(expiresAt, runAt ?? expiresAt),
     }
   }
 
@@ -122,6 +142,14 @@ describe('a job added from SQL is the one that queue.add adds', () => {
     expect(comparable(theirs!)).toEqual(comparable(ours!))
     if (options.runAt === undefined) return
     expect(theirs!.runAt).toBe(ours!.runAt)
+  })
+
+  test('with tags, by which it is found until it is removed', async () => {
+    const queue = ownQueue()
+    const id = await addJob(queue.name, 'chore', 1, { tags: ['user:7', 'import'] })
+    expect((await queue.list({ tags: ['import', 'user:7'] })).jobs.map((each) => each.id)).toEqual([id])
+    await queue.remove(id)
+    expect(await queue.count({ tags: 'import' })).toEqual({ count: 0, exact: true })
   })
 
   test('with data that is null, and with none', async () => {
@@ -208,7 +236,7 @@ describe('a dedup key', () => {
     expect(await queue.add('chore', 4, { dedup })).toMatchObject({ id: second, duplicate: true })
   })
 
-  test('that two transactions want at once is for one of them; the other is told', async () => {
+  test('that two transactions want at once is for one of them; the other is refused as busy', async () => {
     const queue = ownQueue()
     await addJob(queue.name, 'chore')
     const [one, two] = [await connected(url), await connected(url)]
@@ -305,7 +333,7 @@ describe('a worker', () => {
     expect(await done.promise).toBe('sooner')
   })
 
-  test('hears events of what was committed alone', async () => {
+  test('receives events of committed adds only', async () => {
     const on = store()
     const queue = ownQueue(on)
     const seen: string[] = []
@@ -315,9 +343,9 @@ describe('a worker', () => {
     await client.query('begin')
     await client.query(statement(), values([queue.name, 'chore', 1, { id: `no ${queue.name}` }]))
     await client.query('rollback')
-    const heard = event(queue, 'waiting')
+    const received = event(queue, 'waiting')
     await addJob(queue.name, 'chore', 2, { id: `yes ${queue.name}` })
-    await heard
+    await received
     expect(seen).toEqual([`yes ${queue.name}`])
   })
 })
@@ -354,10 +382,15 @@ test('a queue that a transaction is making can be added to in it', async () => {
   expect((await queue.list()).jobs.map((job) => job.data)).toEqual([3, 4, 5])
 })
 
-describe('what is wrong is refused, and says what', () => {
-  const wrong: readonly (readonly [options: unknown, told: string])[] = [
+describe('bad input is refused with the reason', () => {
+  const wrong: readonly (readonly [options: unknown, expected: string])[] = [
     [[], 'options must be an object'],
     ['x', 'options must be an object'],
+    [{ tags: 'a' }, 'tags must be a list of texts'],
+    [{ tags: ['a', 'a'] }, 'tags must be at most 10 different texts'],
+    [{ tags: [7] }, 'tags must be at most 10 different texts'],
+    [{ tags: [''] }, 'the tag must be 1 to 255 printable characters'],
+    [{ tags: ['x'.repeat(65)] }, 'a tag has at most 64 characters'],
     [{ prio: 1 }, 'unknown option "prio" in options; it knows id, delay'],
     [{ id: '' }, 'the id must be 1 to 255 printable characters'],
     [{ id: 'a\nb' }, 'the id must be 1 to 255 printable characters'],
@@ -372,6 +405,11 @@ describe('what is wrong is refused, and says what', () => {
     [{ runAt: 'tomorrow-ish' }, 'runAt must be a date'],
     [{ runAt: 9e15 }, 'runAt must be a date'],
     [{ runAt: {} }, 'runAt must be a date'],
+    [{ expires: 0 }, 'expires must be milliseconds'],
+    [{ expires: 'soon' }, 'expires must be'],
+    [{ expires: {} }, 'expires must be a duration'],
+    [{ expires: '2020-01-01T00:00:00Z' }, 'expires is in the past'],
+    [{ expires: '1s', delay: '1m' }, 'would expire before it may start'],
     [{ priority: 1.5 }, 'priority must be a whole number'],
     [{ priority: 2_147_483_648 }, 'priority must be a whole number'],
     [{ priority: '1' }, 'priority must be a whole number'],
@@ -403,13 +441,22 @@ describe('what is wrong is refused, and says what', () => {
     [{ after: [{ job: 'x', onFailure: 'explode' }] }, 'after.onFailure must be one of fail, ignore, remove'],
     [{ onChildFailure: 'explode' }, 'onChildFailure must be one of fail, ignore, remove'],
     [{ removeOnComplete: 'never' }, 'removeOnComplete must be'],
+    [{ removeOnComplete: 1000 }, 'removeOnComplete must be true, a duration with its unit'],
+    [{ removeOnFail: {} }, 'removeOnFail must have an age, a count, or both'],
+    [{ removeOnFail: { age: null } }, 'removeOnFail must have an age, a count, or both'],
+    [{ removeOnFail: { age: 7 } }, 'removeOnFail.age must be a duration with its unit, such as "7d", not 7'],
+    [{ removeOnFail: { age: '0s' } }, 'removeOnFail.age must be'],
+    [{ removeOnFail: { count: 0 } }, 'removeOnFail.count must be a whole number from 1'],
+    [{ removeOnFail: { count: 1.5 } }, 'removeOnFail.count must be a whole number from 1'],
+    [{ removeOnFail: { keep: 5 } }, 'unknown option "keep" in removeOnFail; it knows age, count'],
+    [{ removeOnComplete: [1] }, 'removeOnComplete must be'],
   ]
 
-  test.each(wrong)('options %j', async (options, told) => {
+  test.each(wrong)('options %j', async (options, expected) => {
     const queue = ownQueue()
-    const said = await refused(queue.name, 'chore', 1, options as object)
-    expect(said).toContain('22023 millrace.add_job: ')
-    expect(said).toContain(told)
+    const message = await refused(queue.name, 'chore', 1, options as object)
+    expect(message).toContain('22023 millrace.add_job: ')
+    expect(message).toContain(expected)
   })
 
   test('names, and one that is null is one that was not given', async () => {
@@ -533,16 +580,16 @@ describe('a group that drops its oldest job at its bound', () => {
     expect((await queue.list({ state: 'waiting' })).jobs.map((job) => job.data)).toEqual([5, 6])
   })
 
-  test('is refused where the oldest has a webhook to be told of that', async () => {
+  test('is refused where the oldest has a webhook for its end', async () => {
     const { queue, group } = await stage()
     const webhook = { url: 'https://example.com/hook' }
-    const told = await queue.add('chore', 1, { group, webhook: { ...webhook, on: ['completed', 'cancelled'] } })
+    const notified = await queue.add('chore', 1, { group, webhook: { ...webhook, on: ['completed', 'cancelled'] } })
     expect(await refused(queue.name, 'chore', 2, { group })).toBe(
-      `54000 millrace.add_job: group '${group}' of queue '${queue.name}' is at its backlog limit, and its oldest job, ${told.id}, ` +
+      `54000 millrace.add_job: group '${group}' of queue '${queue.name}' is at its backlog limit, and its oldest job, ${notified.id}, ` +
         `cannot be dropped from SQL: a webhook is to be called, or the job is to be removed at once`,
     )
-    expect((await told.refresh()).state).toBe('waiting')
-    await told.cancel()
+    expect((await notified.refresh()).state).toBe('waiting')
+    await notified.cancel()
     await queue.add('chore', 3, { group, webhook: { ...webhook, on: ['failed'] } })
     expect(await refused(queue.name, 'chore', 4, { group })).toBe('added')
   })

@@ -1,4 +1,4 @@
-// What many changes in one statement have to tell, and leave behind, is what each of them alone would.
+// Many changes in one statement publish and leave behind what each of them alone would.
 import { beforeEach, expect, test } from 'vitest'
 import type { Store } from 'millrace'
 import { postgres } from 'millrace/postgres'

@@ -12,7 +12,7 @@ afterEach(async () => {
   for (const role of roles.splice(0)) await dropped(role)
 })
 
-/** A store of the role may still be at work, and in the way: whoever is chosen to give in tries again. */
+/** A store of the role may still be at work and block this: the session that a deadlock chooses tries again. */
 async function dropped({ url, name }: { readonly url: string; readonly name: string }): Promise<void> {
   for (let tries = 1; ; tries++) {
     try {
@@ -60,7 +60,7 @@ export async function newRole(url: string): Promise<{ readonly name: string; rea
   return { name, url: theirs.href }
 }
 
-/** Resolves when all others know who watches through a store: a commit through it says so first. */
+/** Resolves when all other processes know who watches through a store: a commit through it reads that first. */
 export async function announced(store: Store): Promise<void> {
   await store.commit({ writer: newSchema(), seq: 1, groups: [], renewals: [], asks: [] })
 }

@@ -1,5 +1,5 @@
-// Ends the server of a process that is gone, however it went, and removes its folder if that is not to be kept. It is
-// told of servers on its standard input, `+pid` and `-pid` a line; the end of that input is the end of whoever wrote it.
+// Ends the server of a process that is gone, however it went, and removes its folder if that is not to be kept. Its
+// standard input registers servers, `+pid` and `-pid` a line; the end of that input is the end of the process that writes it.
 import { existsSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'

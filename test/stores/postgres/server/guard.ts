@@ -12,7 +12,7 @@ export interface Guard {
   close(): void
 }
 
-/** A process that ends what it is told of if this one goes without having done so. */
+/** A process that ends registered servers if this process goes without having done so. */
 export function guarded(folder: string, after: 'remove' | 'keep'): Guard {
   const program = fileURLToPath(new URL('end-server.mjs', import.meta.url))
   const guard = spawn(process.execPath, [program, folder, after], {

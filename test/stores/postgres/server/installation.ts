@@ -62,7 +62,7 @@ function found(major: number): string {
   }
 }
 
-/** Who runs the server: PostgreSQL refuses to run as root, so root hands it to nobody. */
+/** The user that runs the server: PostgreSQL refuses to run as root, so root switches to `nobody`. */
 export function serverUser(): { uid: number; gid: number } | undefined {
   if (process.getuid?.() !== 0) return undefined
   const id = (flag: string): number => Number(execFileSync('id', [flag, 'nobody'], { encoding: 'utf8' }))

@@ -38,24 +38,24 @@ async function dial(): Promise<Socket> {
   return socket
 }
 
-/** Says something and waits for as many bytes to come back. */
-async function said(socket: Socket, text: string): Promise<string> {
+/** Sends a text and waits for as many bytes to come back. */
+async function echoed(socket: Socket, text: string): Promise<string> {
   socket.write(text)
-  let heard = ''
-  while (heard.length < text.length) heard += String((await once(socket, 'data'))[0])
-  return heard
+  let received = ''
+  while (received.length < text.length) received += String((await once(socket, 'data'))[0])
+  return received
 }
 
 /** What arrives from now on. */
-function hearing(socket: Socket): () => string {
-  let heard = ''
-  socket.on('data', (bytes) => (heard += String(bytes)))
-  return () => heard
+function receiving(socket: Socket): () => string {
+  let received = ''
+  socket.on('data', (bytes) => (received += String(bytes)))
+  return () => received
 }
 
-it('passes what both sides say, and their end', async () => {
+it('forwards what both sides send, and their end', async () => {
   const socket = await dial()
-  expect(await said(socket, 'hello')).toBe('hello')
+  expect(await echoed(socket, 'hello')).toBe('hello')
   socket.end()
   await once(socket, 'close')
   expect(proxy.connections).toBe(0)
@@ -63,8 +63,8 @@ it('passes what both sides say, and their end', async () => {
 
 it('delays, and keeps the order when the delay shrinks', async () => {
   const socket = await dial()
-  await said(socket, 'first')
-  const heard = hearing(socket)
+  await echoed(socket, 'first')
+  const received = receiving(socket)
   const began = performance.now()
   proxy.delay(60)
   socket.write('slow ')
@@ -72,12 +72,12 @@ it('delays, and keeps the order when the delay shrinks', async () => {
   expect(performance.now() - began).toBeGreaterThanOrEqual(60) // a lower bound: no machine is too slow for it
   proxy.delay(1)
   socket.write('quick')
-  while (heard() !== 'slow quick') await once(socket, 'data')
+  while (received() !== 'slow quick') await once(socket, 'data')
 })
 
-it('freezes without a sign: what is said arrives nowhere until it passes again', async () => {
+it('freezes without a sign: what is sent arrives nowhere until it forwards again', async () => {
   const socket = await dial()
-  await said(socket, 'before')
+  await echoed(socket, 'before')
   proxy.freeze()
   await new Promise((done) => socket.write('during', done)) // the kernel takes it, as of any living peer
   const other = await dial() // and this, too
@@ -90,17 +90,17 @@ it('freezes without a sign: what is said arrives nowhere until it passes again',
 
 it('can freeze standing connections alone, and hides the end of one from its other side', async () => {
   const socket = await dial()
-  await said(socket, 'before')
+  await echoed(socket, 'before')
   let noticed = false
   taken[0]!.on('close', () => (noticed = true))
-  const heard = hearing(socket)
+  const received = receiving(socket)
   proxy.freeze('standing')
   await new Promise((done) => socket.write('during', done))
-  expect(await said(await dial(), 'newcomer')).toBe('newcomer')
-  expect(heard()).toBe('')
+  expect(await echoed(await dial(), 'newcomer')).toBe('newcomer')
+  expect(received()).toBe('')
   socket.destroy()
   await once(socket, 'close')
-  expect(await said(await dial(), 'later')).toBe('later')
+  expect(await echoed(await dial(), 'later')).toBe('later')
   expect(noticed).toBe(false)
 
   const closed = once(taken[0]!, 'close')
@@ -108,16 +108,16 @@ it('can freeze standing connections alone, and hides the end of one from its oth
   await closed
 })
 
-it('mutes standing connections: what is said arrives, and the answer is held', async () => {
+it('mutes open connections: what is sent arrives, and the answer is held back', async () => {
   const socket = await dial()
-  await said(socket, 'before')
-  const heard = hearing(socket)
+  await echoed(socket, 'before')
+  const received = receiving(socket)
   proxy.mute()
   const arrived = once(taken[0]!, 'data')
   socket.write('during')
   expect(String((await arrived)[0])).toBe('during')
-  expect(await said(await dial(), 'newcomer')).toBe('newcomer')
-  expect(heard()).toBe('')
+  expect(await echoed(await dial(), 'newcomer')).toBe('newcomer')
+  expect(received()).toBe('')
   const answer = once(socket, 'data')
   await proxy.pass()
   expect(String((await answer)[0])).toBe('during')
@@ -125,22 +125,22 @@ it('mutes standing connections: what is said arrives, and the answer is held', a
 
 it('cuts both sides with a reset, and takes new connections', async () => {
   const socket = await dial()
-  await said(socket, 'before')
+  await echoed(socket, 'before')
   const resets = [once(socket, 'error'), once(taken[0]!, 'error')]
   proxy.cut()
   const errors = (await Promise.all(resets)).flat()
   expect(errors).toMatchObject([{ code: 'ECONNRESET' }, { code: 'ECONNRESET' }])
-  expect(await said(await dial(), 'after')).toBe('after')
+  expect(await echoed(await dial(), 'after')).toBe('after')
 })
 
 it('refuses new connections, leaves the standing alone, and takes them again on the same port', async () => {
   const socket = await dial()
-  await said(socket, 'before')
+  await echoed(socket, 'before')
   proxy.refuse()
   await expect(dial()).rejects.toMatchObject({ code: 'ECONNREFUSED' })
-  expect(await said(socket, 'still here')).toBe('still here')
+  expect(await echoed(socket, 'still here')).toBe('still here')
   await proxy.pass()
-  expect(await said(await dial(), 'after')).toBe('after')
+  expect(await echoed(await dial(), 'after')).toBe('after')
 })
 
 it('puts itself into an address', () => {

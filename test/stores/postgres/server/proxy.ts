@@ -15,13 +15,13 @@ export interface Proxy {
   /** Everything that arrives from now on goes on this much later, in order. */
   delay(ms: number): void
   /**
-   * Nothing goes on, and nobody is told: bytes are taken and held, connections are taken and lead nowhere, and the end
-   * of one side does not reach the other. With `standing`, connections made from now on pass.
+   * Nothing is forwarded or reported: bytes are taken and held, connections are taken and lead nowhere, and the end of one
+   * side does not reach the other. With `standing`, connections made from now on pass.
    */
   freeze(which?: 'all' | 'standing'): void
   /** Mutes each connection, standing or new, that sends this text, in any case of its letters; resolves at the first. Until `pass`. */
   muteAt(text: string): Promise<void>
-  /** On standing connections, what the server says goes no further, while all that is said to it arrives. */
+  /** On open connections, what the server sends is held back, while all that is sent to it arrives. */
   mute(): void
   /** Resets all standing connections, towards both sides. */
   cut(): void

@@ -47,15 +47,15 @@ it('starts again with other settings after an orderly stop', async () => {
   expect(await ask(server.url, 'show work_mem')).toBe('16MB')
 })
 
-it('says what the server said when it cannot start', async () => {
+it('reports the server’s output when it cannot start', async () => {
   await expect(ownServer({ settings: { work_mem: 'much' } })).rejects.toThrow('invalid value for parameter "work_mem"')
 })
 
 it('does not outlive the process that started it, even if that was killed', async () => {
   const program = fileURLToPath(new URL('../../../../scripts/postgres.mjs', import.meta.url))
   const starter = spawn(process.execPath, ['--import', 'tsx', program], { stdio: ['ignore', 'pipe', 'inherit'] })
-  const [said] = (await once(starter.stdout, 'data')) as [Buffer]
-  const url = String(said).trim()
+  const [output] = (await once(starter.stdout, 'data')) as [Buffer]
+  const url = String(output).trim()
   expect(await ask(url, 'select 1')).toBe(1)
   starter.kill('SIGKILL')
   await vi.waitFor(() => expect(ask(url, 'select 1')).rejects.toThrow('ECONNREFUSED'), { timeout: 20_000 })

@@ -21,7 +21,7 @@ type Settings = Readonly<Record<string, string | number>>
 export interface ServerOptions {
   /** The major version. Default: the one that MILLRACE_POSTGRES names, or the newest. */
   readonly major?: number
-  /** Further settings; fsync and synchronous_commit are on unless they say otherwise. */
+  /** Further settings; fsync and synchronous_commit are on by default. */
   readonly settings?: Settings
   /** Default: a free one. */
   readonly port?: number
@@ -57,7 +57,7 @@ const always: Settings = {
   shared_buffers: '128MB',
 }
 
-/** The major version that tests run on unless told otherwise. */
+/** The major version that tests run on by default. */
 export const usualMajor = Number(process.env['MILLRACE_POSTGRES'] ?? newest)
 
 /** Starts a server; resolves when it takes connections. */
@@ -86,11 +86,11 @@ async function started(
   let child: ChildProcess | undefined
   let log = ''
 
-  /** Answers whether it runs; if not, it has said why in its log. */
+  /** Returns whether it runs; if not, its log has the reason. */
   async function launch(): Promise<boolean> {
     log = ''
     const lines = Object.entries({ ...always, port, ...settings }).map(([name, value]) => `-c${name}=${value}`)
-    // In a group of its own, so that Ctrl-C is left to whoever started it.
+    // In a group of its own, so that Ctrl-C reaches only the process that started it.
     const next = spawn(programs.postgres, ['-D', data, ...lines], {
       ...user,
       cwd: data,
@@ -117,7 +117,7 @@ async function started(
   async function start(): Promise<void> {
     if (child) throw new Error('The server is running')
     for (let attempt = 1; !(await launch()); attempt += 1) {
-      // Somebody else took the port meanwhile, or backends of a killed server are not gone yet.
+      // Another process took the port meanwhile, or backends of a killed server are not gone yet.
       const passing = /could not bind|pre-existing shared memory|lock file/.test(log)
       if (!passing || attempt === 50) throw new Error(`PostgreSQL ${options.major} does not start: ${log}`)
       if (options.port === undefined && !everRan) port = await freePort()

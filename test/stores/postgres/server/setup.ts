@@ -66,7 +66,7 @@ async function url(): Promise<string> {
   return (await started).url
 }
 
-/** A cluster that nobody starts: servers of this run begin with a copy of it. */
+/** A cluster that is never started: servers of this run begin with a copy of it. */
 function clusterFolder(): Promise<string> {
   const make = async (): Promise<string> => {
     const place = mkdtempSync(join(tmpdir(), 'millrace-postgres-'))
@@ -78,7 +78,7 @@ function clusterFolder(): Promise<string> {
   return cluster
 }
 
-/** Leaves somebody else's server as it was found. */
+/** Leaves a server that was not started here as it was found. */
 async function clear(at: string): Promise<void> {
   const client = new Client(at)
   await client.connect()

@@ -62,7 +62,7 @@ describe('work on a file that may be locked', () => {
     expect(new Set(late).size).toBeGreaterThan(20)
   })
 
-  test('gives up when patience is over, not before, and says that nothing was written', async () => {
+  test('gives up when patience is over, not before, and reports that nothing was written', async () => {
     const clock = virtualClock()
     const start = clock.runtime.elapsed()
     const error = await refusal(clock.until(retryWhileBusy(clock.runtime, path, busy, 3000)))
@@ -91,7 +91,7 @@ describe('work on a file that may be locked', () => {
     expect(tries).toBe(1)
   })
 
-  test('is not tried again after another failure, which is told as an error of the store', async () => {
+  test('is not tried again after another failure, which is reported as an error of the store', async () => {
     const { runtime } = virtualClock()
     const cause = Object.assign(new Error('database disk image is malformed'), { code: 'SQLITE_CORRUPT' })
     let tries = 0

@@ -82,7 +82,7 @@ describe.each(drivers)("a user's handle of $name", ({ name, Driver }) => {
     handle.close()
   })
 
-  test('gives plain numbers, even if it was told to give big ones', () => {
+  test('gives plain numbers, even if it is set to give big ones', () => {
     const handle = handleWith(Driver, ':memory:', name === 'better-sqlite3' ? {} : { readBigInts: true })
     ;(handle as { defaultSafeIntegers?: (on: boolean) => void }).defaultSafeIntegers?.(true)
     expect(adopt(handle).prepare('SELECT 42 AS a').get()).toEqual([42])

@@ -1,6 +1,6 @@
-// What the drivers' errors mean, and what is said of them.
+// What the drivers' errors mean, and how they are reported.
 import { describe, expect, test } from 'vitest'
-import { MillraceError } from '../../../../src/job/errors.js'
+import { MillraceError } from '../../../../src/job/errors/errors.js'
 import { connect } from '../../../../src/stores/sqlite/file/driver.js'
 import { failureKind, isBusy, toStoreError } from '../../../../src/stores/sqlite/file/errors.js'
 import { thrown } from '../../../thrown.js'

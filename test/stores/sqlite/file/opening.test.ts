@@ -1,4 +1,4 @@
-// Opening a database: what is set, what a user's handle is for, and what is said where it cannot be.
+// Opening a database: what is set, what a user's handle is for, and which errors are reported.
 import {
   chmodSync,
   closeSync,
@@ -14,7 +14,7 @@ import {
   writeSync,
 } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import type { ErrorCode } from '../../../../src/job/errors.js'
+import type { ErrorCode } from '../../../../src/job/errors/errors.js'
 import { systemRuntime } from '../../../../src/store/runtime.js'
 import { adopt } from '../../../../src/stores/sqlite/file/driver.js'
 import type { Database, SqliteHandle } from '../../../../src/stores/sqlite/file/driver.js'
@@ -281,7 +281,7 @@ describe.each(drivers)('with $name', ({ name: driver, Driver }) => {
     })
   })
 
-  test('a file system without write-ahead logs is told apart', async () => {
+  test('a file system without write-ahead logs is detected', async () => {
     /** A driver whose files stay in the mode they are in, as on a network file system. */
     class Elsewhere extends Driver {
       override prepare(sql: string): ReturnType<SqliteHandle['prepare']> {

@@ -66,7 +66,7 @@ test('stores by one copy open a new file in many threads at once', { timeout: 60
   expect(marks()).toEqual([])
 })
 
-test('a thread that ended without closing its store refuses nobody', { timeout: 60_000 }, async () => {
+test('a thread that ended without closing its store does not make others refuse', { timeout: 60_000 }, async () => {
   const worker = new Worker(program, {
     eval: true,
     workerData: { path: at('app.db'), folder: folder(), close: new Int32Array(new SharedArrayBuffer(4)) },

@@ -1,4 +1,4 @@
-// Transactions of the user's own: queue calls with `{ tx }` land or vanish with them.
+// Transactions of the user's own: queue calls with `{ tx }` commit or roll back with them.
 import { describe, expect, test } from 'vitest'
 import { Queue, shutdown } from 'millrace'
 import type { Job, SqlTransaction } from 'millrace'
@@ -169,7 +169,7 @@ describe.each(drivers)('a transaction on a handle of $name', ({ name, Driver }) 
     db.close()
   })
 
-  test('sees what it wrote, and nobody else does until it is committed', async () => {
+  test('sees what it wrote, and others do not until it is committed', async () => {
     const { db, queue } = await setUp(Driver)
     db.exec('BEGIN IMMEDIATE')
     await queue.add('send', {}, { id: 'a', tx: db })
@@ -244,7 +244,7 @@ describe.each(drivers)('a transaction on a handle of $name', ({ name, Driver }) 
     expect([...here.notices, ...there.notices]).toEqual([])
     db.exec('COMMIT')
     for (const listener of [here, there]) {
-      await listener.until(() => listener.work.has('mail') && listener.events.length > 0, 'the commit is told')
+      await listener.until(() => listener.work.has('mail') && listener.events.length > 0, 'the hint of the commit')
       expect(listener.events.map(({ id, type }) => [id, type])).toEqual([['a', 'waiting']])
       listener.stop()
     }
@@ -276,7 +276,7 @@ describe.each(drivers)('a transaction on a handle of $name', ({ name, Driver }) 
     db.close()
   })
 
-  test('that began by reading and is too old says what to do', async () => {
+  test('that began by reading and is too old is refused with the way out', async () => {
     const { db, queue } = await setUp(Driver)
     db.exec('BEGIN')
     orders(db)
@@ -291,7 +291,7 @@ describe.each(drivers)('a transaction on a handle of $name', ({ name, Driver }) 
     db.close()
   })
 
-  test('needs a store that was opened once, and says so', async () => {
+  test('needs a store that was opened once, and is refused otherwise', async () => {
     const db = new Driver(at('app.db'))
     const store = closing(sqlite(db))
     const queue = closing(new Queue('mail', { store }))
@@ -322,9 +322,9 @@ describe.each(drivers)('a transaction on a handle of $name', ({ name, Driver }) 
     await queue.add('send', 4)
     expect((await queue.list()).jobs.map(({ data }) => data)).toEqual([1, 3, 4])
     expect(await queue.counts()).toMatchObject({ waiting: 3 })
-    const received = event(queue, 'waiting', ({ id }) => id === 'told')
+    const received = event(queue, 'waiting', ({ id }) => id === 'in tx')
     await queue.counts()
-    transaction(db, () => void queue.add('send', 5, { id: 'told', tx: db }))
+    transaction(db, () => void queue.add('send', 5, { id: 'in tx', tx: db }))
     await received
     const other = new Driver(':memory:')
     other.exec('BEGIN')
@@ -408,7 +408,7 @@ describe('any other library', () => {
     db.close()
   })
 
-  test('has the lock before anything is read, so that nobody else writes in between', async () => {
+  test('has the lock before anything is read, so that no other writer writes in between', async () => {
     const { db, queue } = await setUp(Driver)
     const outside: Promise<unknown>[] = []
     const tx: SqlTransaction = {
@@ -434,7 +434,7 @@ describe('any other library', () => {
     db.exec('BEGIN IMMEDIATE')
     await queue.add('send', {}, { tx: kinds['that answers later, as Prisma does']!(db) })
     db.exec('COMMIT')
-    await listener.until(() => listener.work.has('mail'), 'the commit is told')
+    await listener.until(() => listener.work.has('mail'), 'the hint of the commit')
     listener.stop()
     db.close()
   })

@@ -51,13 +51,13 @@ const ways: Readonly<Record<string, (queue: Queue, db: SqliteHandle) => Promise<
 test.each(Object.entries(ways))('%s wakes others when it is committed', async (_, commit) => {
   const { db, queue, listener } = await setUp()
   await commit(queue, db)
-  await listener.until(() => listener.work.has('work'), 'the commit is told')
+  await listener.until(() => listener.work.has('work'), 'the hint of the commit')
   expect(listener.work).toEqual(new Set(['work']))
   listener.stop()
   db.close()
 })
 
-test('one who is so slow that notices are gone is told that some went untold', async () => {
+test('a watcher that is so slow that notices are gone is informed that some were missed', async () => {
   const { db, store, queue, listener } = await setUp()
   db.exec('BEGIN IMMEDIATE')
   await queue.add('send', {}, { tx: db })
@@ -65,10 +65,10 @@ test('one who is so slow that notices are gone is told that some went untold', a
   await store.commit({ writer: 'w', seq: 1, groups: [], renewals: [], asks: [] }, db) // all is in the file
   db.exec('DELETE FROM millrace_notice WHERE n < (SELECT max(n) FROM millrace_notice)')
   db.exec('COMMIT')
-  await listener.until(() => listener.notices.some(({ missed }) => missed === true), 'it is told')
+  await listener.until(() => listener.notices.some(({ missed }) => missed === true), 'the notice')
   await queue.add('send', {})
   const reported = listener.notices.length
-  await listener.until(() => listener.notices.length > reported, 'the next commit is told')
+  await listener.until(() => listener.notices.length > reported, 'the next commit is noticed')
   expect(listener.notices.at(-1)).not.toHaveProperty('missed')
   listener.stop()
   db.close()

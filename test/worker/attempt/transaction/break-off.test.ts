@@ -68,7 +68,7 @@ it('a statement of postgres.js that reaches the server late is ended as well', a
   const cancels =
     "select 1 from pg_stat_activity where query like 'select pg_cancel_backend%' and pid <> pg_backend_pid()"
   const client = await connected(url)
-  while ((await client.query(cancels)).rows.length === 0) await client.query('select pg_sleep(0.02)') // there is nothing that tells
+  while ((await client.query(cancels)).rows.length === 0) await client.query('select pg_sleep(0.02)') // there is no notice of it
   await proxy.pass()
   await expect(transacting).rejects.toBe(broken)
   await theirs.query('commit')
@@ -91,7 +91,7 @@ describe.each(Object.entries(writings))('on %s', (driver, write) => {
       for (const each of statements) each.catch(() => {})
       blocked.open()
       await Promise.allSettled(statements)
-      statements.push(write(tx, name, 'when told').catch(() => {}))
+      statements.push(write(tx, name, 'on command').catch(() => {}))
       await Promise.allSettled(statements)
       goneOn.open()
     }
@@ -109,7 +109,7 @@ describe.each(Object.entries(writings))('on %s', (driver, write) => {
         { lease: 2000, logger: false },
       ),
     )
-    // Nobody can write to the table, so that the statement is under way until the lock is given back.
+    // The table is locked, so that the statement is in progress until the lock is released.
     const theirs = await connected(url)
     await theirs.query('begin')
     await theirs.query('lock table effects in share mode')
@@ -117,11 +117,11 @@ describe.each(Object.entries(writings))('on %s', (driver, write) => {
     await queue.add('n', 1, { attempts: 1 })
     await blocked.promise
     expect(await brokenOff.promise).toMatchObject({ code: 'TRANSACTION_TOO_LONG' })
-    // The server need not wait for the lock to find out that nobody waits any more, and gives the job back.
+    // The server need not wait for the lock to find out that its client has gone, and releases the job.
     await failed
     await theirs.query('commit')
     await goneOn.promise
-    // Had only when whoever has written to the table has ended.
+    // Granted only when the transaction that has written to the table has ended.
     await theirs.query('begin')
     await theirs.query('lock table effects in access exclusive mode')
     await theirs.query('commit')

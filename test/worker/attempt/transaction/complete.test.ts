@@ -44,7 +44,7 @@ describe('ctx.complete', () => {
     expect(await (await queue.add('sync')).result()).toBe('without a promise')
   })
 
-  it('that nobody waits for fails the attempt if it fails, whenever it does', async () => {
+  it('that is not awaited fails the attempt if it fails, whenever it does', async () => {
     const { queue, worker, effects } = await scene()
     const strays: unknown[] = []
     const stray = (error: unknown): void => void strays.push(error)

@@ -1,4 +1,4 @@
-// What a handler calls while its transaction is open joins it; what others do meanwhile does not, and nobody waits for ever.
+// Calls of a handler while its transaction is open join it; calls of others do not, and none waits for ever.
 import { describe, expect, it } from 'vitest'
 import { Queue, Worker, middleware } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
@@ -8,7 +8,7 @@ import { scenes, write } from './file-store.js'
 const scene = scenes()
 
 describe('inside an open complete', () => {
-  it('progress, log lines and adds land with it, while a second slot is at work', async () => {
+  it('progress, log lines and adds commit with it, while a second slot is at work', async () => {
     const { queue, worker, effects } = await scene()
     const inside = gate()
     const go = gate()
@@ -125,7 +125,7 @@ describe('inside an open complete', () => {
     expect(effects()).toEqual([second.id])
   })
 
-  it('what was said before it is written first, though nobody waited for it', async () => {
+  it('what was reported before it is written first, though it was not awaited', async () => {
     const { queue, worker } = await scene()
     const notes: Promise<unknown>[] = []
     worker(async (_job, ctx) => {
@@ -224,7 +224,7 @@ describe('inside an open complete', () => {
 })
 
 describe('inside a transaction of the handler’s own', () => {
-  it('progress and log lines land with that, and are told of when they have', async () => {
+  it('progress and log lines commit with that, and publish events when they have', async () => {
     const { queue, worker } = await scene()
     const works = worker(async (_job, ctx) => {
       await queue
@@ -294,7 +294,7 @@ describe('in a database in memory, where there is one connection', () => {
 })
 
 describe('outside of it', () => {
-  it('handlers, listeners and middleware of other jobs are in nobody’s transaction', async () => {
+  it('handlers, listeners and middleware of other jobs are in no transaction', async () => {
     const { queue, worker } = await scene()
     const inside = gate()
     const fail = gate()

@@ -44,7 +44,7 @@ describe('a transaction that is open when a lease is about to run out', () => {
     expect(effects()).toEqual(second)
   })
 
-  it('tells the handler by its signal, and fails whatever it returns', async () => {
+  it('aborts the signal of the handler, and fails whatever it returns', async () => {
     const clock = virtualClock()
     const { queue, worker, effects } = await scene({ store: { runtime: clock.runtime } })
     worker(
@@ -307,7 +307,7 @@ describe('a commit whose answer is lost', () => {
     })
   }
 
-  it('is found out by the fence: what landed is not done again', async () => {
+  it('is detected by the fence: what was applied is not done again', async () => {
     const { store, path: _path, effects } = await scene()
     let lost = 0
     const flaky = failing(store, async (work, within) => {
@@ -336,7 +336,7 @@ describe('a commit whose answer is lost', () => {
     expect(seen).toEqual(['completed'])
   })
 
-  it('and did not land is done again', async () => {
+  it('and what was not applied is done again', async () => {
     const { store, effects } = await scene()
     let failed = 0
     const flaky = failing(store, (work, within) =>

@@ -33,7 +33,7 @@ describe('atomic mode', () => {
     const added = await queue.add('n')
     await prepared.promise
     expect(effects()).toEqual([])
-    // It cannot be cancelled while it is held: whoever tries waits, and then finds it completed.
+    // It cannot be cancelled while it is locked: a cancel waits, and then finds it completed.
     const cancelled = queue.cancel(added.id)
     go.open()
     expect(await added.result()).toEqual([5, 2])

@@ -30,15 +30,15 @@ let made = 0
 /** A queue of a test's own, and workers on it. */
 function scene(): {
   readonly queue: Queue<AnyJobs, PgStore>
-  /** A queue in another store, whose verdicts are heard. */
-  elsewhere(hear?: (verdict: Verdict) => void): Queue<AnyJobs, PgStore>
+  /** A queue in another store, whose verdicts are observed. */
+  elsewhere(onVerdict?: (verdict: Verdict) => void): Queue<AnyJobs, PgStore>
   worker(handlers: Handlers<AnyJobs, unknown, PgStore>, options?: WorkerOptions<AnyJobs, readonly []>): Worker
   write(tx: PoolClient, what: string): Promise<void>
   effects(): Promise<readonly string[]>
 } {
   const name = `work-${++made}`
-  const open = (hear: (verdict: Verdict) => void = () => {}): Queue<AnyJobs, PgStore> => {
-    const store = observed(closing(postgres(url)), (_batch, receipt) => receipt.groups.forEach(hear)) as PgStore
+  const open = (onVerdict: (verdict: Verdict) => void = () => {}): Queue<AnyJobs, PgStore> => {
+    const store = observed(closing(postgres(url)), (_batch, receipt) => receipt.groups.forEach(onVerdict)) as PgStore
     return closing(new Queue(name, { store, logger: false }))
   }
   const queue = open()
@@ -139,7 +139,7 @@ describe('on PostgreSQL, ctx.complete', () => {
     expect((await long.refresh()).progress).toBe('inside')
   })
 
-  it('is rolled back before its lease runs out, which nobody can renew while the row is locked', async () => {
+  it('is rolled back before its lease expires, which cannot be renewed while the row is locked', async () => {
     const { queue, worker, write, effects } = scene()
     const works = worker(
       {
@@ -301,7 +301,7 @@ describe('on PostgreSQL, transactions that meet or fail', () => {
     expect(await queue.counts()).toMatchObject({ completed: 32, failed: 0 })
   })
 
-  it('are told of when a statement spoilt them, though its error was swallowed', async () => {
+  it('are reported when a statement failed, though its error was swallowed', async () => {
     const { queue } = scene()
     const spoilt = queue.transaction(async (tx) => {
       await queue.add('lost', null)
