@@ -46,6 +46,11 @@ const WALLS: readonly Wall[] = [
     rule: 'a store does not import another store',
   },
   {
+    from: /^stores\/(?!remote\/)/,
+    to: /^stores\/remote\//,
+    rule: 'a store does not import another store',
+  },
+  {
     from: /^stores\/postgres\/drivers\//,
     to: /^stores\/postgres\/(functions\/|engine\/|store\.|decode|events\/|fast-)/,
     rule: 'drivers know nothing of what is sent through them',

@@ -307,7 +307,11 @@ export interface Store<Given = unknown, Taken = Given> {
     readonly parallel?: boolean
     /** A transaction of its driver may end before the first turn of the event loop. Default false. */
     readonly synchronous?: boolean
+    /** `elsewhere`: what is due is handled by whoever serves the store, so that workers on it do no upkeep. Default: by workers. */
+    readonly upkeep?: 'elsewhere'
   }
+  /** What the ids of workers on this store begin with, so that the store can tell whose jobs they hold. Default: nothing. */
+  readonly identity?: string
   /** Its clock, timers and randomness; the system's when absent. Queues and workers on this store use the same. */
   readonly runtime?: Runtime
 
