@@ -1,4 +1,5 @@
 // job/errors/catalogue.ts: every error code with its meaning and remedy; docs/errors.md is generated from it.
+import { serverErrors } from './server-errors.js'
 
 /** The catalogue's entry for one code. */
 export type ErrorEntry = {
@@ -485,6 +486,7 @@ export const errorCatalogue = {
   },
 
   ...storeErrors,
+  ...serverErrors,
 
   // Queues, workers and the code they call.
   QUEUE_CLOSED: {

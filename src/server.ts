@@ -1,0 +1,10 @@
+// millrace/server: serves a store over HTTP: jobs for any language, and the store itself for Millrace processes.
+export { serve } from './server/serve.js'
+export type { NextHandlers, NodeHandler, Server } from './server/serve.js'
+export type { LimitOptions, RateLimit, ServeOptions } from './server/options.js'
+export type { ListenOptions, Listening } from './server/listen.js'
+export { createToken, tokenList, tokens } from './server/tokens.js'
+export type { NewToken, TokenEntry } from './server/tokens.js'
+export type { Auth } from './server/auth.js'
+export type { Principal, Role } from './server/principal.js'
+export type { Problem } from './server/problem.js'

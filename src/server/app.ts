@@ -1,0 +1,185 @@
+// server/app.ts: answers requests by the table of routes: guard, caller, role, body, handler, answer.
+import { RegExpRouter } from 'hono/router/reg-exp-router'
+import { SmartRouter } from 'hono/router/smart-router'
+import { TrieRouter } from 'hono/router/trie-router'
+import { MillraceError, isMillraceError } from '../job/errors/errors.js'
+import { describeError } from '../job/errors/failure.js'
+import { authenticate, authorize } from './auth.js'
+import type { Auth } from './auth.js'
+import { BytesInFlight, parseJson, readText, requireJson } from './body.js'
+import { RateLimiter, checkHost, checkUrl } from './guard.js'
+import type { ServeSettings } from './options.js'
+import type { ServerParts } from './parts.js'
+import { inScope } from './principal.js'
+import type { Principal } from './principal.js'
+import { forbidden, problemResponse, statusOf } from './problem.js'
+import type { Answer, Call, Route } from './route.js'
+import { name, readQuery, refuse } from './shape.js'
+
+/** What an app needs besides the parts that its routes use. */
+export interface AppOptions {
+  readonly parts: ServerParts
+  readonly settings: Pick<ServeSettings, 'rate' | 'limits' | 'base'>
+  readonly auth: Auth | undefined
+  readonly routes: readonly Route[]
+}
+
+/** Answers requests. */
+export type App = (request: Request) => Promise<Response>
+
+/** The headers of every answer of the API. */
+const HEADERS = [
+  ['cache-control', 'no-store'],
+  ['x-content-type-options', 'nosniff'],
+] as const
+
+/** Makes the app of a table of routes. */
+export function createApp({ parts, settings, auth, routes }: AppOptions): App {
+  const { runtime } = parts.connection
+  const limiter = settings.rate && new RateLimiter(settings.rate, runtime)
+  const reader = { limits: settings.limits, runtime, inFlight: new BytesInFlight(settings.limits.inFlight) }
+
+  const answer = async (route: Route, params: Readonly<Record<string, string>>, given: Given): Promise<Response> => {
+    const { request, url, id } = given
+    const principal = await callerOf(route, request, params)
+    const query = readQuery(url.searchParams, route.query ?? {})
+    const { body, bytes } = await bodyOf(route, request)
+    try {
+      const signal = AbortSignal.any([request.signal, parts.closing])
+      const call: Call = { principal, params, query, body, request, id, server: parts, signal }
+      return respond(await route.handle(call))
+    } finally {
+      reader.inFlight.give(bytes)
+    }
+  }
+
+  /** Who calls, if they may. */
+  const callerOf = async (
+    route: Route,
+    request: Request,
+    params: Readonly<Record<string, string>>,
+  ): Promise<Principal> => {
+    if (route.access === 'open') return NOBODY
+    const principal = await authenticate(auth, request)
+    limiter?.count(principal.name)
+    if (route.access !== 'token') authorize(principal, route.access)
+    const { queue } = params
+    if (queue !== undefined) {
+      if (!inScope(principal, queue)) throw forbidden(`The roles of '${principal.name}' do not hold for that queue.`)
+      if (!parts.queues.serves(queue)) throw forbidden('This server does not serve that queue.')
+    }
+    if (!route.changes) return principal
+    if (parts.readOnly) {
+      throw new MillraceError('READ_ONLY', 'This server is read-only: it refuses everything but reads.')
+    }
+    if (parts.closing.aborted) {
+      throw new MillraceError('SERVER_BUSY', 'The server is shutting down. Nothing was written.')
+    }
+    return principal
+  }
+
+  const bodyOf = async (route: Route, request: Request): Promise<{ body: unknown; bytes: number }> => {
+    if (route.body === undefined || route.ownBody === true) return { body: undefined, bytes: 0 }
+    const { text, bytes } = await readText(request, reader, route.maxBody ?? settings.limits.body)
+    try {
+      if (text === '' && route.bodyOptional === true) return { body: route.body.read({}, 'body'), bytes }
+      requireJson(request)
+      return { body: route.body.read(parseJson(text), 'body'), bytes }
+    } catch (error) {
+      reader.inFlight.give(bytes)
+      throw error
+    }
+  }
+
+  const router = new SmartRouter<Route>({ routers: [new RegExpRouter(), new TrieRouter()] })
+  for (const route of routes) router.add(route.method, routerPath(route), route)
+  const methods = [...new Set(routes.map(({ method }) => method))]
+
+  /** The route of a request, and the parts of its path. */
+  const find = (method: string, path: string): readonly [Route, Readonly<Record<string, string>>] => {
+    const found = matchOf(router, method, path)
+    if (found !== undefined) return found
+    const allow = methods.filter((each) => matchOf(router, each, path) !== undefined).join(', ')
+    if (allow === '') throw new MillraceError('ROUTE_NOT_FOUND', 'There is no such route.')
+    throw new MillraceError('METHOD_NOT_ALLOWED', `That path takes ${allow}.`, { details: { allow } })
+  }
+
+  return async (request) => {
+    const id = runtime.id()
+    let response: Response
+    try {
+      const url = new URL(request.url)
+      checkUrl(url)
+      if (auth === undefined) checkHost(request, url)
+      const [route, params] = find(request.method, stripBase(url.pathname, settings.base))
+      response = await answer(route, params, { request, url, id })
+    } catch (error) {
+      if (!isMillraceError(error) || statusOf(error.code) === 500) {
+        parts.logger.error({ request: id, error: describeError(error) }, `Request ${id} failed.`)
+      }
+      response = problemResponse(error, id)
+    }
+    response.headers.set('x-request-id', id)
+    for (const [key, value] of HEADERS) if (!response.headers.has(key)) response.headers.set(key, value)
+    return response
+  }
+}
+
+/** A request on its way. */
+interface Given {
+  readonly request: Request
+  readonly url: URL
+  readonly id: string
+}
+
+/** The caller of a route that is open to everybody. */
+const NOBODY: Principal = { name: 'nobody', roles: [], queues: [] }
+
+/** The path of a route as the router takes it. */
+function routerPath({ path }: Route): string {
+  return path.replace(/\{(\w+)\}/g, ':$1')
+}
+
+function matchOf(
+  router: SmartRouter<Route>,
+  method: string,
+  path: string,
+): readonly [Route, Readonly<Record<string, string>>] | undefined {
+  const [found, values] = router.match(method, path)
+  const first = found[0]
+  if (first === undefined) return undefined
+  const [route, places] = first
+  const params: Record<string, string> = {}
+  for (const [key, place] of Object.entries(places)) {
+    params[key] = paramOf(typeof place === 'number' ? values![place]! : place, key)
+  }
+  return [route, params]
+}
+
+/** A part of the path, decoded once. Names and ids have no control characters. */
+function paramOf(given: string, key: string): string {
+  let decoded: string
+  try {
+    decoded = decodeURIComponent(given)
+  } catch {
+    throw refuse(`path.${key}`, 'percent-encoded UTF-8', given)
+  }
+  return PARAM.read(decoded, `path.${key}`)
+}
+
+const PARAM = name('name')
+
+/** The path of a route: without the base, where the framework has not removed it. */
+function stripBase(path: string, base: string): string {
+  return base !== '' && (path === base || path.startsWith(`${base}/`)) ? path.slice(base.length) || '/' : path
+}
+
+function respond(answer: Answer): Response {
+  if (answer instanceof Response) return answer
+  const { status = 200, headers } = answer
+  const text = 'text' in answer ? answer.text : JSON.stringify(answer.body)
+  return new Response(status === 204 ? null : text, {
+    status,
+    headers: { 'content-type': 'application/json', ...headers },
+  })
+}
