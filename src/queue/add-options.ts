@@ -267,7 +267,7 @@ export function parseWhen(options: { delay?: Duration; runAt?: Date | number }, 
 const FIRST_DATE = 1e11
 
 /** When a job expires. Whether a date is still ahead is checked with each add: see `checkExpires`. */
-function parseExpires(expires: Duration | Date, field: string): When {
+export function parseExpires(expires: Duration | Date, field: string): When {
   if (!(expires instanceof Date)) {
     if (typeof expires === 'number' && expires >= FIRST_DATE) {
       throw invalid(`${field}: a number is a duration in milliseconds, and ${expires} looks like a date; give a Date.`)

@@ -4,6 +4,8 @@ import type { Duration } from '../../job/values/duration.js'
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import { decodeJson } from '../../job/values/json.js'
 import { refuseUnknown } from '../../job/values/names.js'
+import { checkTags } from '../../job/values/tags.js'
+import { parseExpires } from '../../queue/add-options.js'
 import type { InputOf, JobDefinitions, NameOf } from '../../queue/define.js'
 import { matches } from './match.js'
 
@@ -25,8 +27,12 @@ export interface AddedJob<Name extends string = string, Data = unknown> {
   readonly delay: Millis | undefined
   /** When it was to run; undefined: at once. */
   readonly runAt: Time | undefined
+  /** When it expires unless it is started before; undefined: never. */
+  readonly expiresAt: Time | undefined
   /** Its group. */
   readonly group: string | undefined
+  /** Its tags; empty if it has none. */
+  readonly tags: readonly string[]
   /** Its dedup key, as it was given. */
   readonly dedup: string | undefined
   /** The job whose handler added it, or the schedule whose run it is. */
@@ -54,19 +60,36 @@ export interface AddedOptions {
   readonly delay?: Duration
   /** When it is to run. Default: any. */
   readonly runAt?: Date | number
+  /** When it expires: a date, or a duration from the add on. Default: any, or never. */
+  readonly expires?: Duration | Date
   /** Its group. Default: any. */
   readonly group?: string
+  /** Tags that it has, in any order; it may have others. Default: any. */
+  readonly tags?: readonly string[]
   /** Its dedup key. Default: any. */
   readonly dedup?: { readonly key: string }
   /** The job whose handler added it. Default: any. */
   readonly parentId?: string
 }
 
-const optionNames = ['id', 'priority', 'attempts', 'timeout', 'delay', 'runAt', 'group', 'dedup', 'parentId'] as const
+const optionNames = [
+  'id',
+  'priority',
+  'attempts',
+  'timeout',
+  'delay',
+  'runAt',
+  'expires',
+  'group',
+  'tags',
+  'dedup',
+  'parentId',
+] as const satisfies readonly (keyof AddedOptions)[]
 
 /** A new record as it was added. */
 export function addedJob(record: JobRecord): AddedJob {
-  const { id, name, data, priority, attempts, timeout, runAt, group, dedup, parentId, createdAt } = record
+  const { id, name, data, priority, attempts, timeout, runAt, expiresAt, group, extras, dedup, parentId, createdAt } =
+    record
   return {
     id,
     name,
@@ -76,7 +99,9 @@ export function addedJob(record: JobRecord): AddedJob {
     timeout,
     delay: runAt === undefined ? undefined : runAt - createdAt,
     runAt,
+    expiresAt,
     group,
+    tags: extras?.tags ?? [],
     dedup: dedup && (JSON.parse(dedup.key) as string[]).at(-1)!, // the scope comes before it
     parentId,
     addedAt: createdAt,
@@ -86,7 +111,9 @@ export function addedJob(record: JobRecord): AddedJob {
 /** A test of jobs by data and options. Throws if an option is unknown or invalid. */
 export function wanted(data: unknown, options: AddedOptions = {}, where: string): (job: AddedJob) => boolean {
   refuseUnknown(options, optionNames, where)
-  const { timeout, delay, runAt, dedup, ...same } = options
+  const { timeout, delay, runAt, expires, tags, dedup, ...same } = options
+  const hasTags = tags === undefined ? [] : (checkTags(tags, `${where}: tags`) ?? [])
+  const expiry = expires === undefined ? undefined : parseExpires(expires, `${where}: expires`)
   const expected = {
     ...same,
     ...(timeout !== undefined && { timeout: parseDuration(timeout, `${where}: timeout`) }),
@@ -95,5 +122,8 @@ export function wanted(data: unknown, options: AddedOptions = {}, where: string)
     ...(dedup !== undefined && { dedup: dedup.key }),
     ...(data !== undefined && { data }),
   }
-  return (job) => matches(job, expected)
+  return (job) =>
+    matches(job, expected) &&
+    hasTags.every((tag) => job.tags.includes(tag)) &&
+    (expiry === undefined || job.expiresAt === ('at' in expiry ? expiry.at : job.addedAt + expiry.in))
 }

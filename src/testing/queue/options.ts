@@ -58,8 +58,9 @@ export interface DrainOptions<Jobs extends JobDefinitions, Extra = unknown> {
   /** The handlers. Default: those of the queue. */
   readonly handlers?: [TestHandlers<Jobs, Extra>][Jobs extends unknown ? 0 : never]
   /**
-   * How far the clock may be advanced, to run delayed jobs, retries after their backoff, and the runs of schedules;
-   * `true`: as far as the jobs need it, without schedules. The clock stops at the last of them. Default 0.
+   * How far the clock may be advanced, to run delayed and held jobs, retries after their backoff, and the runs of
+   * schedules, and to have jobs expire; `true`: as far as the jobs need it, without schedules. The clock stops at the
+   * last of them. Default 0.
    */
   readonly advance?: Duration | true
   /** Rejects with `TEST_ENDLESS` after this many runs. Default 10,000. */
@@ -72,7 +73,7 @@ export interface RunOneOptions<Jobs extends JobDefinitions, Extra = unknown> {
   readonly handlers?: [TestHandlers<Jobs, Extra>][Jobs extends unknown ? 0 : never]
 }
 
-const queueOptions = ['defaults', 'retention', 'webhook', 'logger', 'telemetry', 'maxDataBytes'] as const
+const queueOptions = ['defaults', 'retention', 'webhook', 'logger', 'telemetry', 'series', 'maxDataBytes'] as const
 const ownOptions = ['name', 'handlers', 'inline', 'worker', 'start', 'seed', 'beside'] as const
 const workerOptions = ['concurrency', 'backoff', 'retryable', 'middleware', 'lease', 'telemetry'] as const
 

@@ -1,7 +1,7 @@
 // testing/queue/test-queue.ts: a queue for tests: a real one, in memory and in virtual time, whose jobs the test runs.
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { MillraceError, quote } from '../../job/errors/errors.js'
-import type { JobRecord, Time } from '../../job/job.js'
+import type { JobRecord } from '../../job/job.js'
 import { DEFAULT_JSON_LIMIT } from '../../job/values/json.js'
 import { checkName, refuseUnknown } from '../../job/values/names.js'
 import { invalid } from '../../job/values/options.js'
@@ -11,8 +11,6 @@ import { JobOperations } from '../../queue/operations/job-operations.js'
 import { Queue } from '../../worker/claims/queue.js'
 import type { AddArguments, AnyJobs, BulkItem, InputFor, JobOf, QueueOptions } from '../../queue/queue-types.js'
 import { connect } from '../../store/connection.js'
-import { pages } from '../../store/read-pages.js'
-import { runSteps } from '../../store/maybe-sync.js'
 import type { ExtrasOf, Middleware } from '../../worker/attempt/context.js'
 import { Worker } from '../../worker/worker.js'
 import { virtualClock } from '../world/clock.js'
@@ -22,6 +20,7 @@ import type { AddedOf, AddedOptions } from './added.js'
 import { Journal } from './journal.js'
 import type { MemoryStore } from './journal.js'
 import type { Match } from './match.js'
+import { nextTime } from './next-time.js'
 import { checkTestQueue, parseDrain, queueOptionsOf, withoutWaits } from './options.js'
 import type { AnyTestQueueOptions, DrainOptions, RunOneOptions, TestQueueOptions } from './options.js'
 import { outcomes } from './runs.js'
@@ -103,7 +102,7 @@ export class TestQueue<Jobs extends JobDefinitions = AnyJobs, Extra = unknown> e
 
   /**
    * Runs everything that waits, and what that adds, by a real worker. Resolves when nothing is left to run: what is
-   * delayed, paused or without a handler stays. Time stands still while handlers run, unless `advance` is given.
+   * delayed, held, paused or without a handler stays. Time stands still while handlers run, unless `advance` is given.
    */
   async drain(options: DrainOptions<Jobs, Extra> = {}): Promise<Drained<Jobs>> {
     const { advance, schedules, maxRuns } = parseDrain(options as DrainOptions<JobDefinitions>)
@@ -115,7 +114,8 @@ export class TestQueue<Jobs extends JobDefinitions = AnyJobs, Extra = unknown> e
         for (;;) {
           await this.#rest()
           const now = this.clock.runtime.now()
-          const next = advance === 0 || this.#journal.isFull ? undefined : await this.#nextTime(now, schedules)
+          const next =
+            advance === 0 || this.#journal.isFull ? undefined : await nextTime(this as unknown as Queue, now, schedules)
           if (next === undefined || next > end) break
           await this.clock.advance(next - now)
         }
@@ -244,23 +244,6 @@ export class TestQueue<Jobs extends JobDefinitions = AnyJobs, Extra = unknown> e
   /** The jobs of this queue that run. */
   #running(): readonly string[] {
     return [...this.#journal.running.values()].filter(({ queue }) => queue === this.name).map(({ id }) => id)
-  }
-
-  /** When the next job can run that cannot run now; undefined if only time cannot make one run. */
-  async #nextTime(now: Time, schedules: boolean): Promise<Time | undefined> {
-    let next = Infinity
-    for (const page of pages(this.store, { queue: this.name, states: ['delayed', 'waiting-children'] })) {
-      for (const { kind, dueAt = Infinity } of await runSteps(page)) {
-        if (schedules || kind !== 'schedule') next = Math.min(next, dueAt)
-      }
-    }
-    const { jobs } = await this.list({ state: 'waiting', limit: 100 })
-    for (const { id } of jobs) {
-      for (const reason of (await this.explain(id)).reasons) {
-        if (reason.why === 'rate') next = Math.min(next, now + Math.ceil(reason.per / reason.max))
-      }
-    }
-    return next === Infinity ? undefined : Math.max(next, now + 1)
   }
 
   /** A job that can run now; a delayed one is promoted. */

@@ -65,6 +65,31 @@ describe('added', () => {
     expect(ids({ priority: 6 })).toBe(0)
   })
 
+  it('matches tags and expiry', async () => {
+    const queue = opened(testQueue(jobs))
+    const at = new Date(START + 60_000)
+    await queue.add('sweep', undefined, { tags: ['user:7', 'import'], expires: '1m' })
+    await queue.add('sweep', undefined, { tags: ['user:8', 'import'] })
+    await queue.add('sweep')
+    const ids = (options: Parameters<typeof queue.added>[2]) => queue.added('sweep', undefined, options).length
+    expect(ids({ tags: ['import'] })).toBe(2)
+    expect(ids({ tags: ['import', 'user:7'] })).toBe(1)
+    expect(ids({ tags: ['user:7', 'user:8'] })).toBe(0)
+    expect(ids({ tags: [] })).toBe(3)
+    expect(ids({ expires: '1m' })).toBe(1)
+    expect(ids({ expires: at })).toBe(1)
+    expect(ids({ expires: '2m' })).toBe(0)
+    expect(queue.added('sweep')).toMatchObject([
+      { tags: ['user:7', 'import'], expiresAt: START + 60_000 },
+      { tags: ['user:8', 'import'], expiresAt: undefined },
+      { tags: [] },
+    ])
+    expect(() => ids({ tags: ['a', 'a'] })).toThrow(expect.objectContaining({ code: 'INVALID_TAGS' }) as Error)
+    expect(() => ids({ expires: 'soon' as never })).toThrow(
+      expect.objectContaining({ code: 'INVALID_DURATION' }) as Error,
+    )
+  })
+
   it('leaves out duplicates, and keeps jobs that have been removed', async () => {
     const queue = opened(testQueue(jobs, { handlers: { sweep: () => 1 } }))
     await queue.add('sweep', undefined, { id: 'one', removeOnComplete: true })
@@ -212,6 +237,50 @@ describe('drain', () => {
     const { runs } = await queue.drain({ advance: true })
     const results = runs.flatMap((run) => (run.outcome === 'completed' ? [run.result] : []))
     expect(results.map(String).toSorted()).toEqual(['1', 'SIGNAL_TIMEOUT', 'child', 'limited', 'limited', 'limited'])
+  })
+
+  it('runs what is held when its hold ends, and not before', async () => {
+    const times: [string, number][] = []
+    const queue = opened(
+      testQueue(undefined, {
+        handlers: {
+          call: (job: Job, ctx: JobContext) => {
+            times.push([job.id, queue.clock.runtime.now() - START])
+            if (times.length === 1) ctx.hold('1m', { of: 'group' })
+          },
+          other: (job: Job) => void times.push([job.id, queue.clock.runtime.now() - START]),
+        },
+      }),
+    )
+    for (const id of ['a', 'b']) await queue.add('call', undefined, { id, group: 'tenant-7' })
+    await queue.add('other', undefined, { id: 'c' })
+    await queue.hold('10m', { name: 'other' })
+    await queue.hold('5m', { group: 'paused' })
+    await queue.pause('paused')
+    await queue.add('paused', undefined, { id: 'd', group: 'paused' })
+    await queue.drain()
+    expect(times).toEqual([['a', 0]])
+    await queue.drain({ advance: true })
+    expect(times.slice(1)).toEqual([
+      ['a', 60_000],
+      ['b', 60_000],
+      ['c', 600_000],
+    ])
+    expect(queue.clock.runtime.now()).toBe(START + 600_000)
+  })
+
+  it('cancels a job that expires before it can start', async () => {
+    const queue = opened(testQueue(jobs, { handlers: { sweep: () => 1 } }))
+    await queue.hold('1h', { name: 'sweep' })
+    const expired = await queue.add('sweep', undefined, { expires: '10m' })
+    const kept = await queue.add('sweep', undefined, { expires: '2h' })
+    expect(await queue.drain({ advance: true })).toMatchObject({ completed: 1, cancelled: 0 })
+    expect(await expired.refresh()).toMatchObject({ state: 'cancelled', error: { code: 'JOB_EXPIRED' } })
+    expect((await kept.refresh()).state).toBe('completed')
+    await queue.pause()
+    const paused = await queue.add('sweep', undefined, { expires: '10m' })
+    await queue.drain({ advance: '10m' })
+    expect((await paused.refresh()).state).toBe('cancelled')
   })
 
   it('ends with an error where jobs add one another for ever', async () => {
@@ -519,6 +588,7 @@ describe('testQueue', () => {
       }
     }
     expect(refused({ handler: {} })).toBe('UNKNOWN_OPTION')
+    expect(refused({ series: { keep: 'long' } })).not.toBe('UNKNOWN_OPTION')
     expect(refused({ inline: true })).toBe('INVALID_OPTION')
     expect(refused({ inline: 'yes', handlers: {} })).toBe('INVALID_OPTION')
     expect(refused({ worker: { autorun: true } })).toBe('UNKNOWN_OPTION')
