@@ -32,10 +32,13 @@ begin
   -- A dependent that was added before these rows were locked is visible by now; one that is being added has locked them.
   if known ? 'ended' and exists (select 1 from edge) and exists (select 1 from jsonb_array_elements_text(known->'ended') e(chain)
       cross join lateral (select 1 from edge d where d.chain = e.chain and d.state <> 'ended' limit 1) o) then return null; end if;
-  if known ? 'ids' and exists (select 1 from jsonb_array_elements_text(known->'ids') e(id)
-      where not pg_try_advisory_xact_lock(hashtextextended('{S}:id:' || e.id, 0)) or exists (select 1 from job j where j.id = e.id)) then return null; end if;
-  if known ? 'keys' and exists (select 1 from jsonb_array_elements_text(known->'keys') e(key)
-      where not pg_try_advisory_xact_lock(hashtextextended('{S}:key:' || e.key, 0)) or exists (select 1 from key y where y.key = e.key)) then return null; end if;
+  -- Looked up in a statement of its own: the one that takes a lock does not see what its last holder has written.
+  if exists (select 1 from jsonb_array_elements_text(known->'ids') e(id) where not pg_try_advisory_xact_lock(hashtextextended('{S}:id:' || e.id, 0)))
+      or exists (select 1 from jsonb_array_elements_text(known->'keys') e(key) where not pg_try_advisory_xact_lock(hashtextextended('{S}:key:' || e.key, 0)))
+    then return null; end if;
+  if exists (select 1 from jsonb_array_elements_text(known->'ids') e(id) where exists (select 1 from job j where j.id = e.id))
+      or exists (select 1 from jsonb_array_elements_text(known->'keys') e(key) where exists (select 1 from key y where y.key = e.key))
+    then return null; end if;
   if exists (select 1 from jsonb_array_elements_text(known->'queues') e(name) join cell c on c.key in ('limit:' || e.name, 'pause:' || e.name)) then return null; end if;
   return commit_{V}(b, nextval('{S}.job_order'));
 end $millrace$;

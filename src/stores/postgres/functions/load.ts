@@ -122,16 +122,19 @@ begin
     end if;
   end if;
   -- The dependents of the rows just locked: one that was added before that is visible by now, or was refused as busy.
+  -- Their edges are read once they are locked: one that starts over may have opened its edges before.
   if releases <> '{}' and exists (select 1 from edge) then
-    select coalesce(json_agg(json_build_array(d.chain, d.dependent, d.position, d.state)), '[]'),
-           coalesce(array_agg(distinct d.chain), '{}'), coalesce(array_agg(distinct d.dependent), '{}') into edges, chains, dependents
-      from unnest(releases) c(chain)
-      cross join lateral (select e.chain, e.dependent, e.position, e.state from edge e where e.chain = c.chain and e.state <> 'ended' offset 0) d;
+    dependents := array(select distinct d.dependent from unnest(releases) c(chain)
+      cross join lateral (select e.dependent from edge e where e.chain = c.chain and e.state <> 'ended' offset 0) d);
     if dependents <> '{}' then
       locked := case when within then lock_all_or_none_{V}(dependents) else lock_rows_{V}(dependents) end;
       if cardinality(locked) < cardinality(dependents) then
         busy := busy || array(select 'row ' || d.id from unnest(dependents) d(id) where d.id <> all (locked));
       end if;
+      select coalesce(json_agg(json_build_array(d.chain, d.dependent, d.position, d.state)), '[]'), coalesce(array_agg(distinct d.chain), '{}')
+        into edges, chains
+        from unnest(releases) c(chain)
+        cross join lateral (select e.chain, e.dependent, e.position, e.state from edge e where e.chain = c.chain and e.state <> 'ended' offset 0) d;
       select coalesce(json_agg(working_row_{V}(o.j, recording, o.broken_edges)), '[]'),
           queue_ids || coalesce(array_agg(distinct (o.j).queue), '{}'), bool_or((o.j).grp is not null)
         into depend, queue_ids, some_grouped
