@@ -19,8 +19,11 @@ export interface ListenOptions {
 
 /** Where a server can be reached. */
 export interface Listening {
+  /** With the port that was taken, as `http://127.0.0.1:7070`. */
   readonly url: string
+  /** The address, as it was given. */
   readonly host: string
+  /** The port that was taken. */
   readonly port: number
 }
 

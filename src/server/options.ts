@@ -18,8 +18,9 @@ export interface LimitOptions {
   readonly inFlight?: number
   /** How long a body may take to arrive. Default 30 s. */
   readonly bodyTimeout?: Duration
-  /** The most claims that wait for a job: of the server, and of one token. Default 10,000 and 1,000. */
+  /** The most claims that wait for a job. Default 10,000. */
   readonly waiting?: number
+  /** The most claims of one token that wait for a job. Default 1,000. */
   readonly waitingPerToken?: number
   /** The most streams of events that one token may have open. Default 100. */
   readonly streams?: number
@@ -55,7 +56,7 @@ export interface ServeOptions {
   readonly readOnly?: boolean
   /** How many requests each token may send; `false`: as many as it wants. Default: as many as it wants. */
   readonly rate?: RateLimit | false
-  /** The bounds of the server. */
+  /** The bounds of the server. Default: those of each field. */
   readonly limits?: LimitOptions
   /** Logs what no caller learns of; `false` for nothing. Default: the console. */
   readonly logger?: Logger | false

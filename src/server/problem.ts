@@ -71,13 +71,21 @@ const RETRY_AFTER = 1
 
 /** What a failed request answers: RFC 9457. */
 export interface Problem {
+  /** `urn:millrace:error:` and the code. */
   readonly type: string
+  /** What the code means, in one sentence. */
   readonly title: string
+  /** The status of the answer. */
   readonly status: number
+  /** What happened, to which job, and what to do. */
   readonly detail: string
+  /** The code of the error: it is stable. */
   readonly code: string
+  /** What to do about errors of that code. */
   readonly remedy: string
+  /** Facts about this error that are short and plain, as a `reason` or the place `at` in the request. */
   readonly details?: Readonly<Record<string, unknown>>
+  /** The id of the request, as the server logs it. */
   readonly request: string
 }
 
