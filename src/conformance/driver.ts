@@ -84,6 +84,7 @@ export class Driver {
   receipt: Receipt
   #ids = 0
   #marks = 0
+  #sending = false
 
   constructor(store: Store, writer: string) {
     this.store = store
@@ -95,8 +96,10 @@ export class Driver {
   /** Sends a batch with the next sequence number of the writer. */
   async commit(parts: Parts): Promise<Receipt> {
     const { groups = [], renewals = [], asks = [] } = parts
+    must(!this.#sending, 'a case sends the batches of one writer one after another')
     this.last = { writer: this.writer, seq: this.last.seq + 1, groups, renewals, asks }
-    const receipt = await this.store.commit(this.last)
+    this.#sending = true
+    const receipt = await this.store.commit(this.last).finally(() => (this.#sending = false))
     this.receipt = receipt
     const sizes = [receipt.groups.length, receipt.renewals.length, receipt.asks.length]
     same(
