@@ -151,7 +151,12 @@ export class ScheduleHandle<Name extends string = string, S extends Store = Stor
         const now = yield* step(storeTime(scope.connection, scope.session.within))
         const from = moment(rest.from, 'from')
         const to = rest.to === undefined ? now : moment(rest.to, 'to')
-        if (to < from) throw badRange(`to (${date(to)}) is before from (${date(from)})`)
+        if (to < from) {
+          throw new MillraceError(
+            'INVALID_RANGE',
+            `schedule.backfill: to (${date(to)}) is before from (${date(from)}). Exchange them.`,
+          )
+        }
         if (to > now) throw badRange(`to (${date(to)}) is in the future, and the schedule runs for those times itself`)
         const { overlap } = rest
         if (overlap !== undefined) oneOf(overlap, ['queue', 'allow'], 'schedule.backfill: overlap')
@@ -319,7 +324,10 @@ function badRange(why: string): MillraceError {
 function moment(value: Date | number, field: string): Time {
   const time = value instanceof Date ? value.getTime() : value
   if (typeof time === 'number' && Math.abs(time) <= 8.64e15) return Math.ceil(time)
-  throw invalid(`schedule.backfill: ${field} must be a valid Date or milliseconds since 1970, not ${quote(value)}.`)
+  throw new MillraceError(
+    'INVALID_DATE',
+    `schedule.backfill: ${field} must be a valid Date or milliseconds since 1970, not ${quote(value)}.`,
+  )
 }
 
 function date(time: Time): string {
