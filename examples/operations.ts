@@ -15,8 +15,8 @@ const request = { do: 'retry', where: { name: 'fetch', state: 'cancelled' } } as
 const plan = await queue.plan(request)
 console.log(`would retry ${plan.count} jobs:`, plan.names)
 
-// Without a filter nothing begins.
-await queue.operate({ do: 'retry' }).catch((error: unknown) => {
+// Without a condition nothing begins.
+await queue.operate({ do: 'retry', where: {} }).catch((error: unknown) => {
   console.log('without a filter:', isMillraceError(error, 'NO_FILTER'))
 })
 

@@ -13,7 +13,7 @@ export type {
 } from './queue/add-options.js'
 export { Job } from './queue/job.js'
 export type { JobState, FinishedState, LogLine, ErrorInfo, AttemptError, Dedup } from './job/job.js'
-export type { JobFilter, PageOptions } from './queue/operations/filter.js'
+export type { AllJobs, JobFilter, PageOptions } from './queue/operations/filter.js'
 export type { ErrorFilter, Moment, MomentRange, TagFilter } from './queue/operations/filter-terms.js'
 export type { ErrorsOptions, ErrorsPage, FailingJobs, MatchCount } from './queue/operations/errors.js'
 export type { ListOptions } from './queue/operations/list.js'

@@ -1,6 +1,6 @@
 // job/bulk.ts: the row of a bulk operation: what it holds, and how it is taken over, advanced, paused and ended. Pure.
 import { create, move, OWN_ROW } from './change.js'
-import type { Change, Insert, Move } from './change.js'
+import type { Change, Insert, Move, Note } from './change.js'
 import { isFinished } from './job.js'
 import type { JobRecord, JobState, KeepByState, Millis, Time } from './job.js'
 import type { JsonText } from './values/json.js'
@@ -23,6 +23,11 @@ const BULK = 'operation'
 /** The queue of the bulk operations of a queue. Workers of that queue look at what is due here, and claim nothing. */
 export function bulkQueue(queue: string): string {
   return `${BULK_QUEUES}${queue}`
+}
+
+/** The queue whose jobs the operations in a queue of theirs change. */
+export function queueOfBulk(queue: string): string {
+  return queue.slice(BULK_QUEUES.length)
 }
 
 /** Whether a row is a bulk operation. */
@@ -113,7 +118,24 @@ export function advanceBulk(row: Pick<JobRecord, 'id' | 'fence'>, progress: Bulk
 
 /** Ends an operation that has visited all of its jobs. */
 export function finishBulk(row: JobRecord, progress: BulkProgress): Change[] {
-  return end(row, 'completed', { result: JSON.stringify(progress) })
+  return [ended(row, 'completed', progress), ...end(row, 'completed', { result: JSON.stringify(progress) })]
+}
+
+/** The note that announces the end of an operation: what it was asked to do, by whom, and what it did. */
+function ended(row: JobRecord, state: 'completed' | 'cancelled', progress: BulkProgress): Note {
+  const { done, unchanged, refused } = progress
+  const about = JSON.stringify({ ...requestIn(row), state, done, unchanged, refused })
+  return { kind: 'note', id: row.id, fence: row.fence, held: false, events: [{ type: 'operation-ended', about }] }
+}
+
+/** Of a row that cannot be read, nothing: such an operation can be cancelled. */
+function requestIn({ data }: JobRecord): { readonly do?: unknown; readonly reason?: unknown; readonly by?: unknown } {
+  try {
+    const { do: action, reason, by } = JSON.parse(data ?? '') as Readonly<Record<string, unknown>>
+    return { do: action, reason, by }
+  } catch {
+    return {}
+  }
 }
 
 /** Stops an operation until it is resumed. The process that works on it learns that by its fence, with its next commit. */
@@ -134,7 +156,8 @@ export function resumeBulk(row: JobRecord): Decision {
 
 /** Ends an operation for good; what it has done stays done. */
 export function cancelBulk(row: JobRecord): Decision {
-  return isFinished(row.state) ? [] : end(row, 'cancelled', {})
+  if (isFinished(row.state)) return []
+  return [ended(row, 'cancelled', readBulkProgress(row)), ...end(row, 'cancelled', {})]
 }
 
 const ENDED = ({ state }: JobRecord): { readonly denied: string } => ({

@@ -161,7 +161,7 @@ export interface Move {
 /** An event that a note announces once it is durable. */
 export interface NoteEvent {
   /** What happened. */
-  readonly type: 'phase' | 'webhook-delivered' | 'webhook-failed' | 'schedule-missed'
+  readonly type: 'phase' | 'webhook-delivered' | 'webhook-failed' | 'schedule-missed' | 'operation-ended'
   /** The event's data besides the job: an object as JSON. */
   readonly about: JsonText
 }

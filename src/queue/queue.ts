@@ -21,8 +21,8 @@ import type { CountOptions, QueueCounts, StateCounts } from './counts.js'
 import type { JobDefinitions, NameOf } from './define.js'
 import { JobOperations } from './operations/job-operations.js'
 import { QueueWithHealth } from './health/queue-health.js'
-import { Emitter, checkListener, safeLogger } from './events/events.js'
-import type { EventOf, EventType, Listener } from './events/events.js'
+import { Emitter, checkListener, consoleLines, safeLogger } from './events/events.js'
+import type { EventOf, EventType, Listener, Logger } from './events/events.js'
 import { explain } from './explain.js'
 import type { Explanation } from './explain.js'
 import { readGraph } from './graph.js'
@@ -84,6 +84,8 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   readonly jobs: Jobs | undefined
   /** @internal Workers use it to send the deliveries of their queue. */
   readonly webhooks: Webhooks | undefined
+  /** @internal Logs lines that contain their details. */
+  readonly lines: Logger
   readonly #connection: Connection
   readonly #operations: JobOperations
   readonly #adder: Adder
@@ -109,6 +111,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     this.#operations = new JobOperations(this.#connection, options.jobs, maxDataBytes)
     this.webhooks = webhooks
     const logger = safeLogger(options.logger)
+    this.lines = safeLogger(options.logger ?? consoleLines)
     this.#emitter = new Emitter(logger, () => ({ queue: name, at: this.#connection.runtime.now() }))
     this.#retention = readRetention(options.retention, this.#operations, this.#emitter)
     this.#adder = new Adder(name, this.#operations, options.jobs, defaults, this.#retention?.keep, webhooks)

@@ -94,7 +94,10 @@ export function runScript(script: Script, options: RunScriptOptions = {}): Promi
     },
     perform: (stage, step) => (operator ??= new Operator(stage)).perform(step),
     unblock: ({ queues }) => {
-      for (const queue of queues.values()) void resumeSchedules(queue).catch(() => {})
+      for (const queue of queues.values()) {
+        void resumeSchedules(queue).catch(() => {})
+        void resumeOperations(queue).catch(() => {})
+      }
       for (const queue of queues.values()) {
         for (const name of [undefined, 'even', 'odd']) void queue.resume(name).catch(() => {})
       }
@@ -174,6 +177,12 @@ async function runWithFaults(
 /** A paused schedule never ends, and a simulation must. */
 async function resumeSchedules(queue: Queue): Promise<void> {
   for (const { key, state } of await queue.schedules()) if (state === 'paused') await queue.schedule(key).resume()
+}
+
+/** Nor does an operation that is paused. */
+async function resumeOperations(queue: Queue): Promise<void> {
+  const { operations } = await queue.operations({ limit: 1000 })
+  for (const operation of operations) if (operation.state === 'paused') await operation.resume()
 }
 
 /** Runs without faults until every job has ended: all processes thaw, and one more worker starts, which stays. */

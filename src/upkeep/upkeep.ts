@@ -21,8 +21,8 @@ import { dueRecords, ownedSignals } from './due-records.js'
 import type { KeepLast } from './retention/keep-last.js'
 import { Retention } from './retention/retention.js'
 import type { Retired } from './retention/retention.js'
-import { fireDueSchedule } from './schedules.js'
-import type { DueResult } from './schedules.js'
+import { fireDueSchedule } from '../queue/settings/schedule-firing.js'
+import type { DueResult } from '../queue/settings/schedule-firing.js'
 import { cancelUnneeded } from './siblings.js'
 import { Sweep } from './retention/sweep.js'
 import { StoreClock } from './store-clock.js'
@@ -301,12 +301,14 @@ export class Upkeep {
   async #fire(job: JobRecord, now: Time): Promise<DueResult> {
     const { main, store } = this.#parts.connection
     try {
-      return await fireDueSchedule(job, now, {
-        commit: (group) => main.tryCommit(group),
-        details: (query) => store.details(query),
-        find: (query) => store.find(query),
-        get: async (id) => (await store.get([id]))[0],
-      })
+      return await runSteps(
+        fireDueSchedule(job, now, {
+          commit: (group) => main.tryCommit(group),
+          details: (query) => store.details(query),
+          find: (query) => store.find(query),
+          get: async (id) => (await store.get([id]))[0],
+        }),
+      )
     } catch (error) {
       if (!isMillraceError(error, 'INVALID_SCHEDULE')) throw error
       if (this.#unreadable.get(job.id) !== job.fence) this.#parts.errors.report(error)

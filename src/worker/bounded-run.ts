@@ -2,7 +2,7 @@
 import { MillraceError, quote } from '../job/errors/errors.js'
 import type { Millis } from '../job/job.js'
 import { refuseUnknown } from '../job/values/names.js'
-import { invalid, oneOf, whole } from '../job/values/options.js'
+import { invalid, mustBe, oneOf, whole } from '../job/values/options.js'
 import { checkAbortSignal } from '../queue/operations/abort-signal.js'
 import type { Stop } from '../store/runtime.js'
 import type { Upkeep } from '../upkeep/upkeep.js'
@@ -42,6 +42,9 @@ export function parseRun(options: WorkerRunOptions): RunRequest {
   const { until, maxJobs, signal } = options
   if (until === undefined && maxJobs === undefined && signal === undefined) {
     throw invalid(`${where}: give until, maxJobs or signal, or call run() without options to run until close().`)
+  }
+  if (until !== undefined && typeof until !== 'string' && !(until instanceof Date)) {
+    throw mustBe(`${where}: until`, "'drained' or a Date", until)
   }
   if (until instanceof Date && Number.isNaN(until.getTime())) {
     throw new MillraceError('INVALID_DATE', `${where}: until must be 'drained' or a valid Date, not ${quote(until)}.`)

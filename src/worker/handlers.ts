@@ -124,10 +124,28 @@ export type Handlers<
     }
 
 /**
+ * The members of every function, of a type without parameters. Otherwise TypeScript would take the handler of a job named
+ * `call` for the method of a function, and not know its job.
+ */
+interface FunctionMembers {
+  readonly apply: object
+  readonly bind: object
+  readonly call: object
+  readonly toString: object
+  readonly prototype: object
+  readonly arguments: object
+}
+
+/**
  * One handler for all jobs of a worker. An interface over the jobs, and not `Handler` over the union of their handles:
  * TypeScript computes that union only where such a handler is given, and not again for each handler by name.
  */
-interface AnyHandler<Name extends NameOf<Jobs>, Jobs extends JobDefinitions, Extra, S extends Store> {
+interface AnyHandler<
+  Name extends NameOf<Jobs>,
+  Jobs extends JobDefinitions,
+  Extra,
+  S extends Store,
+> extends FunctionMembers {
   (
     job: HandledJob<Jobs, Name>,
     ctx: JobContext<S, Jobs> & Extra,
@@ -135,7 +153,7 @@ interface AnyHandler<Name extends NameOf<Jobs>, Jobs extends JobDefinitions, Ext
 }
 
 /** Like `AnyHandler`, if the worker has `batch`. */
-interface AnyBatchHandler<Name extends NameOf<Jobs>, Jobs extends JobDefinitions, Extra> {
+interface AnyBatchHandler<Name extends NameOf<Jobs>, Jobs extends JobDefinitions, Extra> extends FunctionMembers {
   (
     ...args: Parameters<BatchHandler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>>
   ): ReturnType<BatchHandler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>>

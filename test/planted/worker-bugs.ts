@@ -34,6 +34,21 @@ export const workerBugs: readonly Bug[] = [
     unit: ['test/queue/operations/bulk'],
   },
   {
+    title: 'a bulk operation ignores its rate',
+    guarantee: 'limits',
+    file: 'src/queue/operations/bulk/run.ts',
+    find: 'return left > 0 ? Math.min(PAGE, left) : { wait }',
+    replace: 'return left > 0 ? Math.min(PAGE, left) : PAGE',
+    unit: ['test/queue/operations'],
+  },
+  {
+    title: 'a worker whose handler holds jobs starts those that it has leased',
+    guarantee: 'limits',
+    file: 'src/worker/runner.ts',
+    find: "if (outcome.kind !== 'held') return",
+    replace: 'if (outcome !== undefined) return',
+  },
+  {
     title: 'a bulk operation visits jobs that ended after it began',
     guarantee: 'once',
     file: 'src/queue/operations/bulk/run.ts',
@@ -195,7 +210,7 @@ export const workerBugs: readonly Bug[] = [
   {
     title: 'a schedule whose run was refused stops',
     guarantee: 'schedule',
-    file: 'src/upkeep/schedules.ts',
+    file: 'src/queue/settings/schedule-firing.ts',
     find: "if (verdict.why === 'busy') return { landed: false, busy: job.id }",
     replace: 'if (!verdict.ok) return { landed: false, busy: job.id }',
   },

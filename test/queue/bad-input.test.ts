@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import { Queue, Worker, defineJobs, job } from 'millrace'
 import { webhooks } from 'millrace/webhooks'
-import type { AddOptions } from 'millrace'
+import type { AddOptions, JobFilter } from 'millrace'
 import { memory } from 'millrace/memory'
 import { thrown } from '../thrown.js'
-import { newQueue, newStore } from '../setup.js'
+import { newQueue, newStore, newWorker } from '../setup.js'
 
 const YEARS = 1000 * 60 * 60 * 24 * 365
 
@@ -205,7 +205,57 @@ describe('bad queues and workers', () => {
       await expect(queue.remove(which as never)).rejects.toMatchObject(wrong)
     }
     expect(await queue.counts()).toMatchObject({ waiting: 1, delayed: 1 })
-    expect(await queue.remove({})).toBe(2)
+    expect(await queue.remove({ all: true })).toBe(2)
+  })
+
+  it('a call that would change all jobs is refused, unless all of them are meant', async () => {
+    const queue = newQueue()
+    await queue.add('n', 1, { delay: 1000 })
+    await queue.cancel((await queue.add('n')).id)
+    const before = await queue.counts()
+    const calls = (which: object) => [
+      () => queue.cancel(which as JobFilter),
+      () => queue.retry(which as JobFilter),
+      () => queue.retry(which as JobFilter, { dryRun: true }),
+      () => queue.promote(which as JobFilter),
+      () => queue.update(which as JobFilter, { priority: 1 }),
+      () => queue.remove(which as JobFilter),
+    ]
+    const message = expect.stringContaining('{ all: true }') as string
+    for (const call of calls({})) await expect(call()).rejects.toMatchObject({ code: 'NO_FILTER', message })
+    for (const which of [{ all: true, state: 'delayed' }, { all: 'yes' }]) {
+      for (const call of calls(which)) await expect(call()).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    }
+    expect(await queue.counts()).toEqual(before)
+    expect(await queue.count({})).toEqual({ count: 2, exact: true }) // it changes nothing
+    expect([await queue.update({ all: true }, { priority: 1 }), await queue.promote({ all: true })]).toEqual([1, 1])
+    expect(await queue.cancel({ all: true })).toBe(1)
+    expect(await queue.retry({ all: true }, { dryRun: true })).toBe(2)
+    expect(await queue.retry({ all: true })).toBe(2)
+  })
+
+  it('messages name all options of a call, and what is wrong with dates and lists', async () => {
+    const queue = newQueue()
+    const worker = newWorker(queue, () => {}, { autorun: false })
+    const never = new Date(NaN)
+    const messages: readonly (readonly [call: () => Promise<unknown>, code: string, text: string])[] = [
+      [() => queue.cancel({ all: true }, { colour: 1 } as never), 'UNKNOWN_OPTION', 'it knows cascade, reason, tx'],
+      [() => queue.remove({ all: true }, { colour: 1 } as never), 'UNKNOWN_OPTION', 'it knows cascade, tx'],
+      [() => queue.retry({ all: true }, { colour: 1 } as never), 'UNKNOWN_OPTION', 'it knows rate, dryRun, tx'],
+      [() => queue.operate({ do: 'retry', all: true, colour: 1 } as never), 'UNKNOWN_OPTION', 'by, dryRun, tx'],
+      [() => queue.hold('1s', { of: 'name' } as never), 'UNKNOWN_OPTION', 'one of ctx.hold'],
+      [() => queue.hold('1s', { by: '' }), 'INVALID_NAME', 'name of who holds'],
+      [() => queue.claim({ names: [] }), 'INVALID_OPTION', 'not an empty array'],
+      [() => worker.run({ until: 5 } as never), 'INVALID_OPTION', "'drained' or a Date, not 5"],
+      [() => worker.run({ until: never }), 'INVALID_DATE', 'not an invalid Date'],
+      [() => queue.list({ created: { from: never } }), 'INVALID_DATE', 'not an invalid Date'],
+      [() => queue.series({ from: never }), 'INVALID_DATE', 'not an invalid Date'],
+      [() => queue.series({ from: 2000, to: 1000 }), 'INVALID_RANGE', 'Exchange them'],
+      [() => queue.operations({ cursor: 'x' }), 'INVALID_CURSOR', "'x'"],
+    ]
+    for (const [call, code, text] of messages) {
+      await expect(call()).rejects.toMatchObject({ code, message: expect.stringContaining(text) as string })
+    }
   })
 
   it('bad filters, lists and updates are refused', async () => {
@@ -222,7 +272,7 @@ describe('bad queues and workers', () => {
     const added = await queue.add('n')
     await expect(added.update({ priority: 0.5 })).rejects.toMatchObject({ code: 'INVALID_PRIORITY' })
     await expect(added.update({ prio: 1 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
-    await expect(queue.update({}, { delay: -1 })).rejects.toMatchObject({ code: 'INVALID_DURATION' })
+    await expect(queue.update({ all: true }, { delay: -1 })).rejects.toMatchObject({ code: 'INVALID_DURATION' })
     await expect(added.result({ timeoutt: 1 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
     await expect(added.result({ timeout: 'later' })).rejects.toMatchObject({ code: 'INVALID_DURATION' })
   })

@@ -236,7 +236,7 @@ describe('looking after jobs', () => {
     const kept = await queue.add('even')
     await queue.add('waits', 1, { after: kept })
     expect(await queue.remove({ name: ['even', 'odd'] })).toBe(1236) // but for the one that another waits for
-    expect(await queue.remove({})).toBe(2)
+    expect(await queue.remove({ all: true })).toBe(2)
     expect(await queue.list()).toEqual({ jobs: [] })
   })
 

@@ -164,7 +164,7 @@ describe.each(kinds)('on %s', (kind) => {
     expect(await queue.get(row!.id)).toBeUndefined()
     expect(await queue.remove(row!.id)).toBe(false)
     await expect(queue.cancel(row!.id)).rejects.toThrow('There is no job')
-    expect(await queue.promote({})).toBe(0)
+    expect(await queue.promote({ all: true })).toBe(0)
     expect(await queue.remove({ state: 'delayed' })).toBe(0)
     await queue.signal(added.id, 'approved')
     expect(await added.result()).toBe(0)

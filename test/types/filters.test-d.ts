@@ -20,6 +20,12 @@ describe('filters', () => {
     void queue.count({ tags: { any: ['a'], all: ['b'] }, worker: 'w', idPrefix: 'order-' })
     void queue.cancel({ tags: ['a', 'b'], started: { to: 5 } })
     void queue.retry({ name: 'charge', error: { fingerprint: 'f' }, finished: { from: '1h' } })
+    void queue.remove({ all: true })
+    void queue.update({ all: true }, { priority: 1 })
+    // @ts-expect-error all, or a filter
+    void queue.remove({ all: false })
+    // @ts-expect-error a list needs no word for all
+    void queue.list({ all: true })
     // @ts-expect-error there is no `some`
     void queue.list({ tags: { some: ['a'] } })
     // @ts-expect-error a range has ends
@@ -35,6 +41,9 @@ describe('filters', () => {
 
   test('search for plain values', () => {
     void queue.list({ search: { 'data.user.id': 7, 'data.paid': true, result: null } })
+    void queue.list({ search: { 'data.id': 7 }, order: 'finished' })
+    // @ts-expect-error from the newest on
+    void queue.list({ search: { 'data.id': 7 }, order: 'oldest' })
     // @ts-expect-error not for objects
     void queue.list({ search: { 'data.user': { id: 7 } } })
   })

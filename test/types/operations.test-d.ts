@@ -1,7 +1,7 @@
 // What `queue.operate` and `queue.plan` take and answer.
 import { expectTypeOf, test } from 'vitest'
 import { Queue, defineJobs, job, typed } from 'millrace'
-import type { OperateOptions, Operation, OperationPage, OperationPlan } from 'millrace'
+import type { JobFilter, OperateOptions, Operation, OperationPage, OperationPlan } from 'millrace'
 import { memory } from 'millrace/memory'
 import { sqlite } from 'millrace/sqlite'
 
@@ -33,6 +33,12 @@ test('filters name the jobs that were declared, and new data is that of the job'
   void queue.operate({ do: 'mend', all: true })
   // @ts-expect-error all of them, or a filter
   void queue.operate({ do: 'retry', all: false })
+  // @ts-expect-error one of them
+  void queue.operate({ do: 'retry' })
+  // @ts-expect-error not both
+  void queue.plan({ do: 'retry', all: true, where: { state: 'failed' } })
+  const where: JobFilter<'mail' | 'film'> = { state: 'failed' }
+  void queue.operate({ do: 'retry', where })
 })
 
 test('options can be made apart from the call, and name a transaction where the store has any', () => {

@@ -138,7 +138,7 @@ describe('operations by id or by filter', () => {
     expectTypeOf(queue.retry('id')).resolves.toEqualTypeOf<boolean>()
     expectTypeOf(queue.retry({ state: 'failed' })).resolves.toEqualTypeOf<number>()
     expectTypeOf(queue.promote('id')).resolves.toEqualTypeOf<boolean>()
-    expectTypeOf(queue.promote({})).resolves.toEqualTypeOf<number>()
+    expectTypeOf(queue.promote({ all: true })).resolves.toEqualTypeOf<number>()
     expectTypeOf(queue.remove('id')).resolves.toEqualTypeOf<boolean>()
     expectTypeOf(queue.remove({ chain: 'id' })).resolves.toEqualTypeOf<number>()
     expectTypeOf(queue.update('id', { priority: 1 })).resolves.toEqualTypeOf<boolean>()

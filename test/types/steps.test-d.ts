@@ -74,6 +74,6 @@ describe('edits', () => {
     // @ts-expect-error a rate of one job
     void queue.retry('id', { rate: 5 })
     // @ts-expect-error no such option
-    void queue.retry({}, { speed: 5 })
+    void queue.retry({ all: true }, { speed: 5 })
   })
 })

@@ -97,7 +97,7 @@ describe('tx', () => {
     void onFile.cancel('id', { tx: handle })
     void onFile.retry({ name: 'charge' }, { tx: adapter })
     void onFile.promote('id', { tx: handle })
-    void onFile.remove({}, { tx: handle })
+    void onFile.remove({ all: true }, { tx: handle })
     void onFile.update('id', { priority: 1 }, { tx: handle })
     void onFile.update({ name: 'charge' }, { data: { cents: 6 } }, { tx: handle })
     void onFile.pause('charge', { tx: handle })
@@ -105,7 +105,7 @@ describe('tx', () => {
     expectTypeOf(onFile.add('charge', { cents: 5 }, { tx: handle })).resolves.toEqualTypeOf<
       JobOf<typeof jobs, 'charge'>
     >()
-    expectTypeOf(onFile.cancel({}, { tx: handle })).resolves.toEqualTypeOf<number>()
+    expectTypeOf(onFile.cancel({ all: true }, { tx: handle })).resolves.toEqualTypeOf<number>()
   })
 
   test('may be a transaction of Drizzle or Kysely, and not these themselves', () => {

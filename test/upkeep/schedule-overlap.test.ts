@@ -3,8 +3,9 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import { scheduleId } from '../../src/job/schedules/schedule.js'
-import { fireDueSchedule } from '../../src/upkeep/schedules.js'
+import { fireDueSchedule } from '../../src/queue/settings/schedule-firing.js'
 import { connect } from '../../src/store/connection.js'
+import { runSteps } from '../../src/store/maybe-sync.js'
 import { closing, event, gate } from '../setup.js'
 import { kinds, stores } from '../stores.js'
 
@@ -46,12 +47,14 @@ test.each(kinds)('on %s, a time is not lost, and does not overlap, because of a 
   await queue.schedule('k', { every: '1h', name: 'run', overlap: 'queue' })
   const [read] = await store.get([scheduleId('rounds', 'k')])
   const triggered = await queue.schedule('k').trigger()
-  const fired = await fireDueSchedule(read!, read!.runAt!, {
-    commit: (group) => connect(store).main.tryCommit(group),
-    details: (query) => store.details(query),
-    find: (query) => store.find(query),
-    get: async (id) => (await store.get([id]))[0],
-  })
+  const fired = await runSteps(
+    fireDueSchedule(read!, read!.runAt!, {
+      commit: (group) => connect(store).main.tryCommit(group),
+      details: (query) => store.details(query),
+      find: (query) => store.find(query),
+      get: async (id) => (await store.get([id]))[0],
+    }),
+  )
   expect(fired).toEqual({ landed: true, next: read!.runAt! + 3_600_000 })
   const [run, first] = await queue.schedule('k').runs()
   expect([run!.state, run!.scheduledAt, first!.id]).toEqual(['waiting-children', read!.runAt, triggered])

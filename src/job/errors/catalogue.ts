@@ -253,8 +253,9 @@ export const errorCatalogue = {
     remedy: 'Correct what the message names: a field of the cron expression, the time zone, or another option.',
   },
   NO_FILTER: {
-    summary: 'A bulk operation was asked for without a filter, which would change every job of the queue.',
-    remedy: "Say which jobs: `where: { state: 'failed' }`. If you mean all of them, pass `all: true` instead.",
+    summary: 'A call would change every job of the queue, because its filter has no condition.',
+    remedy:
+      "Say which jobs: `queue.retry({ state: 'failed' })`, or `where: { state: 'failed' }` for `queue.operate`. If you mean all of them, pass `all: true` instead.",
   },
   INVALID_OPERATION: {
     summary: 'The row of a bulk operation cannot be read: a later version of Millrace wrote it.',

@@ -81,7 +81,7 @@ export function quote(value: unknown): string {
   if (typeof value === 'bigint') return `${value}n`
   if (typeof value === 'function') return 'a function'
   if (typeof value === 'symbol') return 'a symbol'
-  if (isArray(value)) return 'an array'
+  if (isArray(value)) return (value as readonly unknown[]).length === 0 ? 'an empty array' : 'an array'
   if (typeof value === 'object' && value !== null) return quoteObject(value)
   return Object.is(value, -0) ? '-0' : String(value)
 }
@@ -97,6 +97,7 @@ function isArray(value: unknown): boolean {
 
 function quoteObject(value: object): string {
   const name = className(value)
+  if (name === 'Date' && value instanceof Date && Number.isNaN(value.getTime())) return 'an invalid Date'
   return name === undefined || name === 'Object' ? 'an object' : `an instance of ${name}`
 }
 

@@ -1,7 +1,7 @@
 // job/schedules/schedule-requests.ts: what a caller asks of an existing schedule: to pause, to go on, to run now, to run for past
 // times. Pure.
 import { move } from '../change.js'
-import type { Change, Insert } from '../change.js'
+import type { Change } from '../change.js'
 import { isFinished } from '../job.js'
 import type { JobRecord, Time } from '../job.js'
 import { cancel, insertRun, isDenied } from '../lifecycle.js'
@@ -80,25 +80,28 @@ function cancelled(run: JobRecord, key: string): readonly Change[] {
 
 /** The times of a schedule in a range that has passed; one more than `MAX_BACKFILL` if there are too many. */
 export function backfillTimes(row: JobRecord, from: Time, to: Time): readonly Time[] {
-  return timesWithin(readSpec(row).timing, from, to, row.runAt ?? row.createdAt, MAX_BACKFILL + 1)
+  const anchor = row.runAt ?? readProgress(row).last?.at ?? row.createdAt
+  return timesWithin(readSpec(row).timing, from, to, anchor, MAX_BACKFILL + 1)
 }
 
 /**
- * The inserts of runs for times that have passed. With `queue` each waits until the one before has ended, the first for
- * the chains in `after`. Their ids are those of the times, so that none runs twice.
+ * The changes that add runs for times before the schedule's next one. With `queue` each waits until the one before has
+ * ended, the first for the chains in `after`. They begin with a move of the row, which leaves it as it is: the fence keeps
+ * the schedule from making a run meanwhile. Their ids are those of the times, so that none runs twice.
  */
 export function backfillRuns(
   row: JobRecord,
   times: readonly Time[],
   overlap: 'queue' | 'allow',
   after: readonly string[],
-): readonly Insert[] {
+): readonly Change[] {
   const { key, timing, run } = readSpec(row)
   let before = after
-  return times.map((time) => {
+  const inserts = times.map((time) => {
     const spec = { ...runAt(row, key, timing, run, time), run: undefined, dedup: undefined }
     const insert = insertRun(spec, overlap === 'queue' ? before : [])
     before = [spec.id]
     return insert
   })
+  return [move(row, row.state), ...inserts]
 }

@@ -2,7 +2,15 @@
 import type { JobDefinitions, NameOf, PhasesOf, OwnResultOf } from '../define.js'
 
 /** The event types that may concern no job. */
-type NonJobEvent = 'drained' | 'paused' | 'resumed' | 'worker-started' | 'worker-stopping' | 'worker-stopped' | 'error'
+type NonJobEvent =
+  | 'operation-ended'
+  | 'drained'
+  | 'paused'
+  | 'resumed'
+  | 'worker-started'
+  | 'worker-stopping'
+  | 'worker-stopped'
+  | 'error'
 
 /** The `completed` event with the job's result, for each name. */
 type CompletedEvent<Event, Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name extends unknown

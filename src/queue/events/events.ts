@@ -1,4 +1,6 @@
 // queue/events/events.ts: public events, the logger, and the emitter that calls listeners.
+import { queueOfBulk } from '../../job/bulk.js'
+import type { BulkAction } from '../../job/bulk.js'
 import { MillraceError, isInstance, isMillraceError, quote } from '../../job/errors/errors.js'
 import { describeError } from '../../job/errors/failure.js'
 import type { ErrorInfo, FinishedState, Time } from '../../job/job.js'
@@ -91,6 +93,19 @@ interface EventDetails {
     readonly since: Time
     readonly scheduledAt: Time
   }
+  /**
+   * A bulk operation has ended: completed, or cancelled by a call. `id` is its id, `refused` counts jobs that it could not
+   * change, by the code of the error.
+   */
+  'operation-ended': {
+    readonly state: 'completed' | 'cancelled'
+    readonly do: BulkAction
+    readonly reason?: string
+    readonly by?: string
+    readonly done: number
+    readonly unchanged: number
+    readonly refused: Readonly<Record<string, number>>
+  }
   /** The last waiting job of a queue was claimed; it may still be running. */
   drained: object
   /** The queue, or the given name, was paused. */
@@ -126,6 +141,7 @@ const types: Readonly<Record<EventType, true>> = {
   removed: true,
   stale: true,
   'schedule-missed': true,
+  'operation-ended': true,
   drained: true,
   paused: true,
   resumed: true,
@@ -362,6 +378,7 @@ export function publicEvent(event: StoreEvent): QueueEvent {
     if (type === 'waiting') return { type, id, queue, name, at }
   }
   const fields: Record<string, unknown> = { type, id, queue, name, at }
+  if (type === 'operation-ended') Object.assign(fields, { queue: queueOfBulk(queue), name: '' })
   if (chain !== undefined) fields['chain'] = chain
   if (attempt !== undefined) fields['attempt'] = attempt
   if (worker !== undefined) fields['worker'] = worker

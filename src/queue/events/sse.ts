@@ -9,7 +9,7 @@ import type { StoreEvent } from '../../job/events.js'
 import { countsOf } from '../counts.js'
 import type { JobOperations } from '../operations/job-operations.js'
 import { publicEvent } from './events.js'
-import { isOwnRow } from './subscription.js'
+import { isPublished } from './subscription.js'
 import { shownEvent, shownJob } from './stream-fields.js'
 import { END_MARK, parseStream } from './stream-options.js'
 import type { EventStreamOptions, ParsedStream, StreamEnd, StreamSnapshot } from './stream-options.js'
@@ -218,7 +218,7 @@ export class EventStreamSource {
 
   #isWanted(event: StoreEvent): boolean {
     const { jobId, types } = this.#options
-    if (event.queue !== this.#queue || isOwnRow(event)) return false
+    if (!isPublished(event, this.#queue)) return false
     return (jobId === undefined || this.#isOfJob(event)) && (types?.has(event.type) ?? true)
   }
 

@@ -1,5 +1,6 @@
 // queue/events/subscription.ts: one watch on a store's events, shared by all listeners, open while there are any; and
 // the listeners of a queue among them.
+import { bulkQueue } from '../../job/bulk.js'
 import { MillraceError } from '../../job/errors/errors.js'
 import { isScheduleId } from '../../job/schedules/schedule.js'
 import { isSignalId } from '../../job/signals.js'
@@ -10,9 +11,13 @@ import type { Connection } from '../../store/connection.js'
 import { publicEvent } from './events.js'
 import type { Emitter } from './events.js'
 
-/** Whether an event is about a row that is not a job, and not public: that of a schedule or of a signal. */
-export function isOwnRow({ id, type }: Pick<StoreEvent, 'id' | 'type'>): boolean {
-  return (isScheduleId(id) && type !== 'schedule-missed') || isSignalId(id)
+/** Whether an event is one that a queue publishes: not about a row that is no job, but for a few of schedules and operations. */
+export function isPublished(
+  { queue: of, id, type }: Pick<StoreEvent, 'id' | 'type' | 'queue'>,
+  queue: string,
+): boolean {
+  if (type === 'operation-ended') return of === bulkQueue(queue)
+  return of === queue && (!isScheduleId(id) || type === 'schedule-missed') && !isSignalId(id)
 }
 
 /** Receives events. `undefined`: some were missed, read the jobs instead. */
@@ -88,7 +93,7 @@ export function listen(queue: string, subscription: EventSubscription, { outage 
   const stops = [
     subscription.all((event) => {
       if (event === undefined) emitter.error(eventsMissed(queue))
-      else if (event.queue === queue && emitter.has(event.type) && !isOwnRow(event)) {
+      else if (emitter.has(event.type) && isPublished(event, queue)) {
         emitter.emit(publicEvent(event))
       }
     }),

@@ -3,6 +3,7 @@ import { parseDuration } from '../../job/values/duration.js'
 import type { Duration } from '../../job/values/duration.js'
 import { addAll, countsFor, addCounts, readCounts, seriesSteps, stretchOf } from '../../job/series.js'
 import type { CountsByName, SeriesCounts, SeriesStep } from '../../job/series.js'
+import { MillraceError, quote } from '../../job/errors/errors.js'
 import type { Millis, Time } from '../../job/job.js'
 import { refuseUnknown } from '../../job/values/names.js'
 import { invalid, mustBe, oneOf } from '../../job/values/options.js'
@@ -80,7 +81,13 @@ export function parseSeries(options: SeriesOptions, now: Time): SeriesRange {
   refuseUnknown(options, ['from', 'to', 'step', 'by'], 'queue.series')
   const to = timeIn(options.to ?? now, 'queue.series: to')
   const from = timeIn(options.from ?? to - seriesSteps.hour, 'queue.series: from')
-  if (from >= to) throw invalid('queue.series: from must be before to.')
+  if (from >= to) {
+    const [first, last] = [from, to].map((time) => new Date(time).toISOString())
+    throw new MillraceError(
+      'INVALID_RANGE',
+      `queue.series: from (${first}) must be before to (${last}). Exchange them.`,
+    )
+  }
   const by = oneOf(options.by ?? 'queue', ['queue', 'name'], 'queue.series: by')
   const fitting = to - from <= IN_MINUTES ? 'minute' : to - from <= IN_HOURS ? 'hour' : 'day'
   const step = oneOf(options.step ?? fitting, ['minute', 'hour', 'day'], 'queue.series: step')
@@ -94,7 +101,10 @@ export function parseSeries(options: SeriesOptions, now: Time): SeriesRange {
 function timeIn(value: Date | number, field: string): Time {
   const at = value instanceof Date ? value.getTime() : value
   if (typeof at === 'number' && Number.isFinite(at) && at >= 0) return Math.floor(at)
-  throw mustBe(field, 'a date, or milliseconds since 1970', value)
+  throw new MillraceError(
+    'INVALID_DATE',
+    `${field} must be a valid Date or milliseconds since 1970, not ${quote(value)}.`,
+  )
 }
 
 /** Reads the counts of a queue. */
@@ -136,5 +146,5 @@ const MARK_LENGTH = 200
 /** Checks the text of a mark. */
 export function checkMark(text: string): string {
   if (typeof text === 'string' && text.length > 0 && text.length <= MARK_LENGTH) return text
-  throw mustBe('queue.mark: the text', `a text of 1 to ${MARK_LENGTH} characters`, text)
+  throw mustBe('queue.mark: the text', `1 to ${MARK_LENGTH} characters of text`, text)
 }

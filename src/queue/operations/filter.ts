@@ -2,8 +2,8 @@
 import { jobStates, LOGS_KEPT } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
 import { checkName, refuseUnknown } from '../../job/values/names.js'
-import { invalid, mustBe, oneOf, whole } from '../../job/values/options.js'
-import { quote } from '../../job/errors/errors.js'
+import { flag, invalid, isObject, mustBe, oneOf, whole } from '../../job/values/options.js'
+import { MillraceError, quote } from '../../job/errors/errors.js'
 import { scheduleId } from '../../job/schedules/schedule.js'
 import type { Time } from '../../job/job.js'
 import type { Steps } from '../../store/maybe-sync.js'
@@ -49,6 +49,12 @@ export interface JobFilter<Name extends string = string> {
   readonly error?: ErrorFilter
 }
 
+/** Selects all jobs of a queue, for a call that changes jobs. */
+export interface AllJobs {
+  /** All jobs, in the states in which the call can change them. No default: without a filter, it must be given. */
+  readonly all: true
+}
+
 /** Selects a page. */
 export interface PageOptions {
   /** Maximum number of items, up to 1000. Default 100. */
@@ -91,7 +97,7 @@ export const filterNames = [
 export function pageQuery({ limit = 100, cursor }: PageOptions, call: string): Pick<Query, 'limit' | 'cursor'> {
   checkLimit(limit, call)
   if (cursor !== undefined && !(typeof cursor === 'string' && /^-?\d{1,16}$/.test(cursor))) {
-    throw mustBe(`${call}: cursor`, 'one that a page gave', cursor)
+    throw new MillraceError('INVALID_CURSOR', `${call}: the cursor ${quote(cursor)} is not one that a page of it gave.`)
   }
   return { limit, ...(cursor !== undefined && { cursor }) }
 }
@@ -169,13 +175,34 @@ export interface FilterScope {
 export function checkFilter(filter: unknown): asserts filter is JobFilter {
   // An object without fields means all jobs, so it must be meant as a filter: a promise, say, is an id that was not awaited.
   if (typeof filter !== 'object' || filter === null || (!isPlain(filter) && Object.keys(filter).length === 0)) {
-    throw invalid(`Give a job id, or a filter like { state: 'failed' }, not ${quote(filter)}; {} matches all jobs.`)
+    throw invalid(
+      `Give a job id, a filter like { state: 'failed' }, or { all: true } for all jobs of the queue, not ${quote(filter)}.`,
+    )
   }
   refuseUnknown(filter, filterNames, 'the filter')
   for (const [field, value] of Object.entries(filter)) {
     if (value !== undefined) continue
     throw invalid(`The filter's ${field} is undefined. Leave it out to match any ${field}.`)
   }
+}
+
+/**
+ * The filter of a call that changes the jobs it selects; `{}` for all jobs. Throws for one without a condition, which may be
+ * a mistake, unless `all` shows that it is none.
+ */
+export function selected(which: JobFilter | AllJobs, call: string): JobFilter {
+  const { all, ...filter } = isObject(which) ? (which as Partial<AllJobs> & JobFilter) : { all: undefined }
+  const isAll = flag(all, `${call}: all`)
+  checkFilter(isAll ? filter : which)
+  const isEmpty = Object.keys(filter).length === 0
+  if (isEmpty && !isAll) throw noFilter(call, "{ state: 'failed' }", '{ all: true }')
+  if (!isEmpty && isAll) throw invalid(`${call}: give either a filter or all: true, not both.`)
+  return filter
+}
+
+/** The error for a change of all jobs that nobody has asked for in so many words. */
+export function noFilter(call: string, filter: string, all: string): MillraceError {
+  return new MillraceError('NO_FILTER', `${call} needs a filter, as in ${filter}, or ${all} for all jobs of the queue.`)
 }
 
 /** The query of a filter for the jobs that are in one of `states`; undefined if it names none of them. */

@@ -13,18 +13,29 @@ import { parseSearch, searchPage } from './search.js'
 import type { SearchPage, SearchValues } from './search.js'
 
 /** Options of `queue.list`. */
-export interface ListOptions<Name extends string = string> extends JobFilter<Name>, PageOptions {
+export type ListOptions<Name extends string = string> = JobFilter<Name> & PageOptions & (ListOrder | ListSearch)
+
+/** The order of a list. */
+interface ListOrder {
   /**
    * `oldest` or `newest`: in the order in which they were added, the oldest or the newest first. `finished`: only those
-   * that failed or were cancelled, the one that ended last first. Default `oldest`; with `search`, `newest`.
+   * that failed or were cancelled, the one that ended last first. Default `oldest`.
    */
   readonly order?: 'oldest' | 'newest' | 'finished'
+  /** No search. */
+  readonly search?: undefined
+}
+
+/** A search goes from the newest job to older ones. */
+interface ListSearch {
+  /** As for a list; not `oldest`. Default `newest`. */
+  readonly order?: 'newest' | 'finished'
   /**
    * Jobs with these values in their data or results, by path: `{ 'data.user.id': 7 }`. Reads the jobs that match all
    * other fields, one by one, the newest 100,000 at most; a page may be short or empty although there are more.
-   * Default: any.
+   * No default: it is given.
    */
-  readonly search?: SearchValues
+  readonly search: SearchValues
 }
 
 /** A page of a list; of a search, with how far it went. */

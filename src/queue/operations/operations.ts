@@ -209,7 +209,7 @@ export interface RetryOptions {
 
 /** Checks the options. */
 function checkRetry(options: RetryOptions): Required<RetryOptions> {
-  refuseUnknown(options, ['rate', 'dryRun'], 'queue.retry')
+  refuseUnknown(options, ['rate', 'dryRun', 'tx'], 'queue.retry')
   const { rate = Infinity } = options
   if (typeof rate !== 'number' || !(rate > 0)) {
     throw mustBe('queue.retry: rate', 'a number above 0', rate)

@@ -7,8 +7,10 @@ import type { CancelArgument, CancelOptions, CascadeArgument, CascadeOptions } f
 import type { InputOf, JobDefinitions, NameOf } from '../define.js'
 import { countMatches, failingJobs } from './errors.js'
 import type { ErrorsOptions, ErrorsPage, MatchCount } from './errors.js'
-import type { JobFilter, PageOptions } from './filter.js'
-import { flag } from '../../job/values/options.js'
+import { selected } from './filter.js'
+import type { AllJobs, JobFilter, PageOptions } from './filter.js'
+import { refuseUnknown } from '../../job/values/names.js'
+import { flag, isObject } from '../../job/values/options.js'
 import { Operation, operationOf, operationsOf } from './bulk/operation.js'
 import type { OperationPage } from './bulk/operation.js'
 import { parseRequest } from './bulk/options.js'
@@ -31,6 +33,11 @@ import {
 import type { QueueScope, RetryOptions } from './operations.js'
 import { splitTransaction } from '../transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from '../transactions.js'
+
+/** An id as it is, or what a filter selects. */
+function selection(which: string | JobFilter | AllJobs, call: string): string | JobFilter {
+  return typeof which === 'string' ? which : selected(which, call)
+}
 
 /** The part of a queue that counts and changes existing jobs. */
 export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Store> {
@@ -61,14 +68,17 @@ export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Sto
    */
   cancel(id: string, ...options: CancelArgument<S>): Promise<boolean>
   /**
-   * Cancels all unfinished jobs that match; returns how many. `cascade`: cancels their children too, which are not
+   * Cancels all unfinished jobs that match (`{ all: true }`: all of the queue); returns how many. `cascade`: cancels their children too, which are not
    * counted.
    */
-  cancel(filter: JobFilter<NameOf<Jobs>>, ...options: CancelArgument<S>): Promise<number>
-  cancel(which: string | JobFilter, options?: CancelOptions & InTransaction): Promise<boolean | number> {
+  cancel(filter: JobFilter<NameOf<Jobs>> | AllJobs, ...options: CancelArgument<S>): Promise<number>
+  cancel(which: string | JobFilter | AllJobs, options?: CancelOptions & InTransaction): Promise<boolean | number> {
     try {
+      if (isObject(options)) refuseUnknown(options, ['cascade', 'reason', 'tx'], 'queue.cancel')
       const { reason, rest } = splitReason(options, 'queue.cancel')
-      return this.#cascading(rest, 'queue.cancel', (scope, cascade) => cancelJobs(scope, which, { cascade, reason }))
+      return this.#cascading(rest, 'queue.cancel', (scope, cascade) =>
+        cancelJobs(scope, selection(which, 'queue.cancel'), { cascade, reason }),
+      )
     } catch (error) {
       return Promise.reject(error)
     }
@@ -90,13 +100,16 @@ export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Sto
    * Restarts all failed or cancelled jobs that match; returns how many. `rate`: jobs per second. `dryRun`: only
    * counts.
    */
-  retry(filter: JobFilter<NameOf<Jobs>>, ...options: [options?: WithTransaction<S, RetryOptions>]): Promise<number>
-  retry(which: string | JobFilter, options?: RetryOptions & InTransaction): Promise<boolean | number> {
+  retry(
+    filter: JobFilter<NameOf<Jobs>> | AllJobs,
+    ...options: [options?: WithTransaction<S, RetryOptions>]
+  ): Promise<number>
+  retry(which: string | JobFilter | AllJobs, options?: RetryOptions & InTransaction): Promise<boolean | number> {
     if (typeof which === 'string')
       return this.run(options, 'queue.retry', (scope) => applyToJobs(scope, 'retry', which))
     try {
       const { tx, rest } = splitTransaction<RetryOptions>(options ?? {}, 'queue.retry')
-      return this.run({ tx }, 'queue.retry', (scope) => retryJobs(scope, which, rest))
+      return this.run({ tx }, 'queue.retry', (scope) => retryJobs(scope, selected(which, 'queue.retry'), rest))
     } catch (error) {
       return Promise.reject(error)
     }
@@ -105,9 +118,11 @@ export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Sto
   /** Makes a delayed job run now; false if it was already waiting. */
   promote(id: string, ...options: TransactionArgument<S>): Promise<boolean>
   /** Makes all delayed jobs that match run now; returns how many. */
-  promote(filter: JobFilter<NameOf<Jobs>>, ...options: TransactionArgument<S>): Promise<number>
-  promote(which: string | JobFilter, options?: InTransaction): Promise<boolean | number> {
-    return this.run(options, 'queue.promote', (scope) => applyToJobs(scope, 'promote', which))
+  promote(filter: JobFilter<NameOf<Jobs>> | AllJobs, ...options: TransactionArgument<S>): Promise<number>
+  promote(which: string | JobFilter | AllJobs, options?: InTransaction): Promise<boolean | number> {
+    return this.run(options, 'queue.promote', (scope) =>
+      applyToJobs(scope, 'promote', selection(which, 'queue.promote')),
+    )
   }
 
   /**
@@ -119,9 +134,11 @@ export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Sto
    * Removes all jobs that match, except those that other jobs wait for and the last jobs of chains that do not match as
    * a whole; returns how many. `cascade`: removes those other jobs too.
    */
-  remove(filter: JobFilter<NameOf<Jobs>>, ...options: CascadeArgument<S>): Promise<number>
-  remove(which: string | JobFilter, options?: CascadeOptions & InTransaction): Promise<boolean | number> {
-    return this.#cascading(options, 'queue.remove', (scope, cascade) => removeJobs(scope, which, cascade))
+  remove(filter: JobFilter<NameOf<Jobs>> | AllJobs, ...options: CascadeArgument<S>): Promise<number>
+  remove(which: string | JobFilter | AllJobs, options?: CascadeOptions & InTransaction): Promise<boolean | number> {
+    return this.#cascading(options, 'queue.remove', (scope, cascade) =>
+      removeJobs(scope, selection(which, 'queue.remove'), cascade),
+    )
   }
 
   #cascading<T>(
@@ -130,6 +147,7 @@ export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Sto
     work: (scope: QueueScope, cascade: boolean) => Steps<T>,
   ): Promise<T> {
     try {
+      if (isObject(options)) refuseUnknown(options, ['cascade', 'tx'], call)
       const { cascade, rest } = splitCascade(options, call)
       return this.run(rest, call, (scope) => work(scope, cascade))
     } catch (error) {
@@ -145,12 +163,16 @@ export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Sto
   ): Promise<boolean>
   /** Changes data, priority or delay of all jobs that match and have not started; returns how many. */
   update<Name extends NameOf<Jobs>>(
-    filter: JobFilter<Name>,
+    filter: JobFilter<Name> | AllJobs,
     changes: UpdateOptions<InputOf<Jobs[Name]>>,
     ...options: TransactionArgument<S>
   ): Promise<number>
-  update(which: string | JobFilter, changes: UpdateOptions, options?: InTransaction): Promise<boolean | number> {
-    return this.run(options, 'queue.update', (scope) => updateJobs(scope, which, changes))
+  update(
+    which: string | JobFilter | AllJobs,
+    changes: UpdateOptions,
+    options?: InTransaction,
+  ): Promise<boolean | number> {
+    return this.run(options, 'queue.update', (scope) => updateJobs(scope, selection(which, 'queue.update'), changes))
   }
 
   /** Sends the webhook of a finished job again; returns the `webhook-id` of that delivery. */

@@ -8,7 +8,7 @@ import { readCell } from '../../job/limits.js'
 import type { PauseCell } from '../../job/limits.js'
 import { holding } from '../../job/moves.js'
 import { checkName, refuseUnknown } from '../../job/values/names.js'
-import { invalid, positive } from '../../job/values/options.js'
+import { invalid, isObject, positive } from '../../job/values/options.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Session } from '../../store/session.js'
@@ -58,7 +58,7 @@ export function* addHold(
   }
   const scope = parseTarget(options, ['by'], 'queue.hold', checkJob)
   const { by } = options
-  if (by !== undefined) checkName(by, 'queue.hold: by')
+  if (by !== undefined) checkName(by, 'name of who holds jobs')
   const verdict = yield* step(
     session.commit([holding(queue, { ...scope, for: length, ...(by !== undefined && { by }) })]),
   )
@@ -107,6 +107,13 @@ function parseTarget(
   where: string,
   checkJob: (name: string) => void,
 ): HoldScope {
+  if (isObject(options) && 'of' in options) {
+    throw new MillraceError(
+      'UNKNOWN_OPTION',
+      `${where} has no option 'of', which is one of ctx.hold: give the name or the group to hold, or neither for the whole queue.`,
+      { details: { option: 'of', where } },
+    )
+  }
   refuseUnknown(options, ['name', 'group', ...others], where)
   const { name, group } = options
   if (name !== undefined && group !== undefined) {

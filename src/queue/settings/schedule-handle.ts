@@ -1,6 +1,7 @@
 // queue/settings/schedule-handle.ts: a handle of one schedule: reads it and its runs, pauses, resumes and removes it, runs
 // it now, and runs it for times that have passed.
 import { MillraceError, quote } from '../../job/errors/errors.js'
+import { isFinished } from '../../job/job.js'
 import type { JobRecord, Time } from '../../job/job.js'
 import type { Decision } from '../../job/lifecycle.js'
 import { checkName, refuseUnknown } from '../../job/values/names.js'
@@ -16,15 +17,16 @@ import {
 } from '../../job/schedules/schedule-requests.js'
 import { overlaps } from '../../job/schedules/schedule-times.js'
 import type { Overlap } from '../../job/schedules/schedule-times.js'
+import { storeTime } from '../../store/connection.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import { portions } from '../../store/read-pages.js'
 import type { Session } from '../../store/session.js'
 import type { Store } from '../../store/store.js'
 import { MAX_RACES, changeJob } from '../operations/decide.js'
 import type { QueueScope } from '../operations/operations.js'
 import { splitTransaction } from '../transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from '../transactions.js'
+import { fireDueSchedule } from './schedule-firing.js'
 import { LISTED_RUNS, MAX_LISTED_RUNS, lastRuns, unfinishedRuns } from './schedule-runs.js'
 import type { ScheduleRun } from './schedule-runs.js'
 import { dropSchedule, toSchedule } from './schedules.js'
@@ -62,8 +64,9 @@ export interface ScheduleCalls {
   run<T>(options: InTransaction | undefined, call: string, work: (scope: QueueScope) => Steps<T>): Promise<T>
 }
 
-/** How many runs of a backfill are added at a time, and the most bytes of data in all of them. */
+/** How many runs of a backfill one commit adds, about how many bytes of data, and the most bytes in all of them. */
 const PORTION = 100
+const PORTION_BYTES = 2 * 2 ** 20
 const MAX_BACKFILL_BYTES = 64 * 2 ** 20
 
 /** A schedule by its key. Cheap to create; reads and writes nothing until it is called. */
@@ -135,7 +138,8 @@ export class ScheduleHandle<Name extends string = string, S extends Store = Stor
   /**
    * Adds a run for each of its times from `from` to `to` that has none; repeating it adds none twice, as long as the runs
    * are kept. At most 1,000 times and 64 MiB of data: more are refused with `BACKFILL_TOO_LARGE`, and nothing is added.
-   * The runs are beside those of the schedule's own times, and count towards no `limit`.
+   * The runs are beside those of the schedule's own times, and count towards no `limit`. Where the range
+   * reaches its next time, because no worker was there, it first makes its own runs, as `catchUp` says.
    */
   backfill(options: WithTransaction<S, BackfillOptions>): Promise<Backfill> {
     const { key } = this
@@ -144,14 +148,19 @@ export class ScheduleHandle<Name extends string = string, S extends Store = Stor
       ['from', 'to', 'overlap'],
       'backfill',
       function* (scope, id, rest) {
-        const now = scope.runtime.now()
+        const now = yield* step(storeTime(scope.connection, scope.session.within))
         const from = moment(rest.from, 'from')
         const to = rest.to === undefined ? now : moment(rest.to, 'to')
-        if (to < from) throw badRange(`to (${date(to)}) is before from (${date(from)})`)
+        if (to < from) {
+          throw new MillraceError(
+            'INVALID_RANGE',
+            `schedule.backfill: to (${date(to)}) is before from (${date(from)}). Exchange them.`,
+          )
+        }
         if (to > now) throw badRange(`to (${date(to)}) is in the future, and the schedule runs for those times itself`)
         const { overlap } = rest
         if (overlap !== undefined) oneOf(overlap, ['queue', 'allow'], 'schedule.backfill: overlap')
-        return yield* backfill(scope.session, yield* readRow(scope.session, id, key), { from, to, overlap })
+        return yield* backfill(scope.session, yield* readRow(scope.session, id, key), { from, to, now, overlap })
       },
     )
   }
@@ -231,12 +240,14 @@ function overlapping(key: string, why: string, run?: string): MillraceError {
 interface Range {
   readonly from: Time
   readonly to: Time
+  /** The store's time. */
+  readonly now: Time
   readonly overlap: 'queue' | 'allow' | undefined
 }
 
-function* backfill(session: Session, row: JobRecord, { from, to, overlap: given }: Range): Steps<Backfill> {
-  const { key, timing, run } = readSpec(row)
-  const times = backfillTimes(row, from, to)
+function* backfill(session: Session, first: JobRecord, { from, to, now, overlap: given }: Range): Steps<Backfill> {
+  const { key, timing, run } = readSpec(first)
+  const times = backfillTimes(first, from, to)
   const bytes = times.length * (run.data?.length ?? 0)
   if (times.length > MAX_BACKFILL || bytes > MAX_BACKFILL_BYTES) {
     const what = times.length > MAX_BACKFILL ? `more than ${MAX_BACKFILL} times` : `${bytes} bytes of data`
@@ -244,31 +255,61 @@ function* backfill(session: Session, row: JobRecord, { from, to, overlap: given 
     throw new MillraceError('BACKFILL_TOO_LARGE', message, { details: { key, times: times.length, bytes } })
   }
   const overlap = given ?? (timing.overlap === 'allow' ? 'allow' : 'queue')
-  const after = overlap === 'queue' ? chainsOf(yield* unfinishedRuns(session, row.id)) : []
-  // Each waits for the one before it: those that exist already are left out, so that they are one line.
-  const existing = new Set<string>()
-  for (const ids of portions(
-    times.map((time) => runId(row.queue, key, time)),
-    PORTION,
-  )) {
-    for (const run of yield* step(session.getAll(ids))) if (run !== undefined) existing.add(run.id)
-  }
-  const missing = times.filter((time) => !existing.has(runId(row.queue, key, time)))
+  let row = yield* caughtUp(session, first, key, { to, now })
+  let left = times
+  let size = Math.max(1, Math.min(PORTION, Math.floor(PORTION_BYTES / ((run.data?.length ?? 0) + 1))))
+  /** The run that it added last, for which the next one waits. */
+  let before: string | undefined
   let added = 0
-  for (const portion of portions(backfillRuns(row, missing, overlap, after), PORTION)) {
-    let left = portion
-    for (let races = 0; left.length > 0 && races < MAX_RACES; races++) {
-      const verdicts = yield* step(session.commitAll(left.map((insert) => [insert])))
-      added += verdicts.filter(({ ok }) => ok).length
-      // A run that one of these would wait for was removed meanwhile: it waits for nothing.
-      left = left.flatMap((insert, at) => {
-        const verdict = verdicts[at]!
-        if (!verdict.ok && verdict.why === 'full') throw backlogFull(row.queue, key, added)
-        return verdict.ok || verdict.why === 'duplicate' ? [] : [{ ...insert, edges: [] }]
-      })
+  for (let races = 0; left.length > 0;) {
+    const portion = left.slice(0, size)
+    const runs = yield* step(session.getAll(portion.map((time) => runId(row.queue, key, time))))
+    const missing = portion.filter((_, at) => runs[at] === undefined)
+    if (missing.length > 0) {
+      const waits = overlap === 'queue' && before === undefined
+      const after = waits ? chainsOf(yield* unfinishedRuns(session, row.id)) : []
+      const group = backfillRuns(row, missing, overlap, before === undefined ? after : [before])
+      const verdict = yield* step(session.commit(group))
+      row = yield* readRow(session, row.id, key)
+      if (!verdict.ok && verdict.why === 'full') {
+        if (missing.length === 1) throw backlogFull(row.queue, key, added)
+        size = Math.floor(missing.length / 2)
+        continue
+      }
+      if (row.data !== first.data || (!verdict.ok && ++races === MAX_RACES)) throw backfillBusy(key, added)
+      // The schedule made a run meanwhile, or a run that one of these would wait for was removed.
+      before = verdict.ok && overlap === 'queue' ? runId(row.queue, key, missing.at(-1)!) : undefined
+      if (!verdict.ok) continue
+      races = 0
+      added += missing.length
     }
+    left = left.slice(portion.length)
   }
   return { added, existing: times.length - added }
+}
+
+/**
+ * The row of a schedule once it has made the runs that it is due for, if the range goes as far: from its next time on, none
+ * is left to a backfill. A run that both made would run twice where the first is not kept.
+ */
+function* caughtUp(
+  session: Session,
+  first: JobRecord,
+  key: string,
+  { to, now }: Pick<Range, 'to' | 'now'>,
+): Steps<JobRecord> {
+  let row = first
+  for (let firings = 0; !isFinished(row.state) && (row.dueAt ?? Infinity) <= to; firings++) {
+    if (firings === MAX_RACES) throw backfillBusy(key, 0)
+    yield* fireDueSchedule(row, now, session)
+    row = yield* readRow(session, row.id, key)
+  }
+  return row
+}
+
+function backfillBusy(key: string, added: number): MillraceError {
+  const message = `Schedule '${key}' is being changed by others: the backfill added ${added} runs. Repeat it: it adds the others.`
+  return new MillraceError('STORE_BUSY', message, { details: { key, added } })
 }
 
 function backlogFull(queue: string, key: string, added: number): MillraceError {
@@ -283,7 +324,10 @@ function badRange(why: string): MillraceError {
 function moment(value: Date | number, field: string): Time {
   const time = value instanceof Date ? value.getTime() : value
   if (typeof time === 'number' && Math.abs(time) <= 8.64e15) return Math.ceil(time)
-  throw invalid(`schedule.backfill: ${field} must be a valid Date or milliseconds since 1970, not ${quote(value)}.`)
+  throw new MillraceError(
+    'INVALID_DATE',
+    `schedule.backfill: ${field} must be a valid Date or milliseconds since 1970, not ${quote(value)}.`,
+  )
 }
 
 function date(time: Time): string {

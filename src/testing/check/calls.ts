@@ -6,6 +6,7 @@ import { isScheduleId } from '../../job/schedules/schedule.js'
 import { isSignalId } from '../../job/signals.js'
 import type { Returned, Called, Landing, EventReceived } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
+import { isOperationId } from './operations.js'
 import type { Report } from './violation.js'
 import type { ScriptedResult, Work } from '../script/acting.js'
 
@@ -72,10 +73,10 @@ export class CallChecks implements LedgerListener {
     this.#open.delete(entry.number)
     const { time, call, id, result } = entry
     const report = (message: string): void => this.#report('acknowledged', time, id, `${call}: ${message}`)
-    if (call === 'add' || call === 'addBulk' || call === 'flow') return this.#added(entry, report)
+    if (['add', 'addBulk', 'flow', 'operate'].includes(call)) return this.#added(entry, report)
     if (id === undefined) return
     const ended = (state: string): boolean => this.#ends.get(id)?.some((end) => end.state === state) === true
-    if (call === 'cancel' && result.ok && result.value === true && !ended('cancelled'))
+    if ((call === 'cancel' || call === 'cancelOperation') && result.ok && result.value === true && !ended('cancelled'))
       report('returned that it was cancelled, but it was not.')
     if (call === 'remove' && result.ok && result.value === true && !ended('removed'))
       report('returned that it was removed, but it was not.')
@@ -124,8 +125,8 @@ export class EventChecks {
   close(time: Millis, expected: ReadonlyMap<string, readonly string[]>, report: Report): void {
     for (const [process, jobs] of this.#received) {
       for (const id of new Set([...expected.keys(), ...jobs.keys()])) {
-        // Queues publish no events of the rows of schedules.
-        if (isSignalId(id) || (process !== undefined && isScheduleId(id))) continue
+        // Queues publish no such events of the rows of schedules and of operations.
+        if (isSignalId(id) || (process !== undefined && (isScheduleId(id) || isOperationId(id)))) continue
         const received = (jobs.get(id) ?? []).join(' ')
         const happened = (expected.get(id) ?? []).join(' ')
         if (received !== happened)

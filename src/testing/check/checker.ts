@@ -3,9 +3,11 @@ import { isFinished } from '../../job/job.js'
 import { CallChecks, EventChecks } from './calls.js'
 import { Expiries, KeyChecks, Pauses, Replays, checkClaims } from './claims.js'
 import { FlowChecks } from './flows.js'
+import { HoldChecks } from './holds.js'
 import { LatenessChecks } from './lateness.js'
 import type { LatenessSettings } from './lateness.js'
 import { LeaseChecks } from './leases.js'
+import { OperationChecks } from './operations.js'
 import { ReceivedChecks } from './received.js'
 import { ScheduleChecks } from './schedules.js'
 import { StepChecks } from './steps.js'
@@ -44,6 +46,8 @@ export function checkHistory(
   const limits = new LimitChecks(report)
   const schedules = new ScheduleChecks(report)
   const pauses = new Pauses()
+  const holds = new HoldChecks(report)
+  const operations = new OperationChecks(report)
   const expiries = new Expiries()
   const replays = new Replays()
 
@@ -53,13 +57,15 @@ export function checkHistory(
         replays.follow(entry, report)
         if (entry.replay) break
         pauses.follow(entry)
+        holds.follow(entry)
         expiries.follow(entry, report)
         ledger.land(entry)
         schedules.follow(entry)
+        operations.landed(entry, ledger.jobs)
         leases.landed(entry, ledger.jobs)
         limits.landed(entry, () => leases.counting(entry.receipt.now))
         checkClaims(entry, pauses, report)
-        lateness.landed(entry, pauses)
+        lateness.landed(entry, pauses, holds)
         break
       case 'received':
         received.received(entry)
@@ -69,6 +75,7 @@ export function checkHistory(
       case 'ended':
         leases.ran(entry)
         lateness.ran(entry)
+        holds.ran(entry)
         break
       case 'called':
         calls.called(entry)

@@ -41,6 +41,7 @@ export class Pauses {
       if (receipt.groups[at]?.ok !== true) return
       for (const change of group) {
         if (change.kind !== 'put' || !change.key.startsWith(cellKey.pause(''))) continue
+        if (change.hold !== undefined) continue // pauses stay as they are
         if (change.value === undefined) this.#cells.delete(change.key)
         else this.#cells.set(change.key, JSON.parse(change.value) as PauseCell)
       }

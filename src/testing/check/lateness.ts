@@ -5,7 +5,9 @@ import { cellKey } from '../../store/settings.js'
 import { readCell } from '../../job/limits.js'
 import type { LimitCell } from '../../job/limits.js'
 import type { Pauses } from './claims.js'
+import type { HoldChecks } from './holds.js'
 import type { Landing, RunEntry } from './history.js'
+import { EPOCH } from '../world/process.js'
 import type { SimulationSettings } from '../script/script.js'
 import type { Report } from './violation.js'
 
@@ -23,6 +25,7 @@ interface Claimable {
   readonly id: string
   readonly queue: string
   readonly name: string
+  readonly group: string | undefined
   /** Infinity: it cannot be claimed, or was already reported. */
   since: Millis
 }
@@ -63,8 +66,8 @@ export class LatenessChecks {
     this.#bound = settings.pollEvery + 10 * settings.latency + SLACK
   }
 
-  /** Call it after `pauses` has followed the landing. */
-  landed({ time, process, batch, receipt, after }: Landing, pauses: Pauses): void {
+  /** Call it after `pauses` and `holds` have followed the landing. */
+  landed({ time, process, batch, receipt, after }: Landing, pauses: Pauses, holds: HoldChecks): void {
     for (const { queues, handles } of batch.asks) {
       const worker = this.#worker(process)
       for (const queue of queues) worker.queues.add(queue)
@@ -73,19 +76,20 @@ export class LatenessChecks {
     }
     for (const [id, record] of after) {
       if (record?.state !== 'active') this.#releaseLease(id, time)
-      if (record?.kind === 'job' && record.state === 'waiting') this.#wait(record, pauses, time)
+      if (record?.kind === 'job' && record.state === 'waiting')
+        this.#wait(record, this.#since(record, pauses, holds, time))
       else this.#leave(id, time)
     }
     for (const { id, fence } of receipt.asks.flat()) this.#claim(id, fence, this.#worker(process), time)
     batch.groups.forEach((group, at) => {
       for (const change of receipt.groups[at]?.ok === true ? group : []) {
-        if (change.kind === 'put') this.#settingChanged(change, pauses, time)
+        if (change.kind === 'put') this.#settingChanged(change, pauses, holds, time)
       }
     })
   }
 
-  /** A pause or a limit changed: waiting jobs of the queue can be claimed from now on, or no longer. */
-  #settingChanged({ key, value }: Put, pauses: Pauses, time: Millis): void {
+  /** A pause, a hold or a limit changed: waiting jobs of the queue can be claimed from now on, or no longer. */
+  #settingChanged({ key, value }: Put, pauses: Pauses, holds: HoldChecks, time: Millis): void {
     const prefix = [LIMIT, PAUSE].find((each) => key.startsWith(each))
     if (prefix === undefined) return
     const queue = key.slice(prefix.length)
@@ -94,18 +98,19 @@ export class LatenessChecks {
     for (const job of this.#waiting.values()) {
       if (job.queue !== queue) continue
       this.#check(job, time)
-      job.since = this.#isClaimable(job, pauses) ? time : Infinity
+      job.since = this.#since(job, pauses, holds, time)
     }
   }
 
-  #isClaimable({ queue, name }: Pick<Claimable, 'queue' | 'name'>, pauses: Pauses): boolean {
-    return this.#settings.limit === undefined && !this.#limited.has(queue) && !pauses.has(queue, name)
+  /** From when on a waiting job can be claimed; Infinity: it cannot. */
+  #since(job: Omit<Claimable, 'id' | 'since'>, pauses: Pauses, holds: HoldChecks, time: Millis): Millis {
+    const { queue, name } = job
+    const isBounded = this.#settings.limit !== undefined || this.#limited.has(queue)
+    return isBounded || pauses.has(queue, name) ? Infinity : Math.max(time, holds.until(job) - EPOCH)
   }
 
-  #wait(record: JobRecord, pauses: Pauses, time: Millis): void {
-    const { id, queue, name } = record
-    if (this.#waiting.has(id)) return
-    this.#waiting.set(id, { id, queue, name, since: this.#isClaimable(record, pauses) ? time : Infinity })
+  #wait({ id, queue, name, group }: JobRecord, since: Millis): void {
+    if (!this.#waiting.has(id)) this.#waiting.set(id, { id, queue, name, group, since })
   }
 
   #leave(id: string, time: Millis): void {

@@ -3,7 +3,7 @@ import type { Insert, Move } from '../../job/change.js'
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import { SCHEDULE, readSpec, timeOfRun } from '../../job/schedules/schedule.js'
 import type { ScheduleProgress } from '../../job/schedules/schedule.js'
-import { isMissed, latestTime, nextTime, timesFrom } from '../../job/schedules/schedule-times.js'
+import { isMissed, latestTime, nextTime, timesFrom, timesWithin } from '../../job/schedules/schedule-times.js'
 import type { Timing } from '../../job/schedules/schedule-times.js'
 import type { Group } from '../../store/store.js'
 import type { Landing } from './history.js'
@@ -49,7 +49,8 @@ export class ScheduleChecks {
   /** Inserted jobs are taken from the verdict, not from the batch. */
   #group(group: Group, inserted: readonly JobRecord[], landing: Landing): void {
     const runs = new Map<string, Time[]>()
-    for (const job of inserted) this.#run(job, runs, landing.time)
+    const fires = group.some((change) => change.kind === 'move' && this.#known.has(change.id) && makesProgress(change))
+    for (const job of inserted) this.#run(job, runs, fires, landing.time)
     for (const change of group) {
       if (change.kind === 'insert' && change.job.kind === SCHEDULE) this.#scheduled(change)
     }
@@ -57,8 +58,11 @@ export class ScheduleChecks {
       const known = change.kind === 'move' ? this.#known.get(change.id) : undefined
       if (change.kind !== 'move' || known === undefined) continue
       if (change.to === 'removed' || change.to === 'cancelled') this.#known.delete(change.id)
-      else if (isTouched(change)) continue
-      else if (change.set.data !== undefined) this.#changed(change, known, landing.time)
+      else if (!makesProgress(change)) {
+        // It was triggered, or backfilled: its fence changes alone.
+        const times = runs.get(change.id) ?? []
+        if (times.length > 0) this.#backfilled(change, known, times, landing)
+      } else if (change.set.data !== undefined) this.#changed(change, known, landing.time)
       else this.#round(change, known, runs.get(change.id) ?? [], landing)
       runs.delete(change.id)
     }
@@ -72,18 +76,22 @@ export class ScheduleChecks {
     this.#known.set(job.id, { timing, next, runs: 0, last: 0, paused: false, refused: new Set() })
   }
 
-  #run(job: JobRecord, runs: Map<string, Time[]>, at: Millis): void {
+  #run(job: JobRecord, runs: Map<string, Time[]>, fires: boolean, at: Millis): void {
     const time = timeOfRun(job)
     if (time === undefined) return
-    if (this.#added.has(job.id)) this.#report('schedule', at, job.id, 'It was added before: its time is doubled.')
+    const schedule = job.parentId!
+    // A backfill adds what retention has removed; that it adds nothing twice at one time is checked of every job.
+    if (fires && this.#added.has(job.id))
+      this.#report('schedule', at, job.id, 'It was added before: its time is doubled.')
     this.#added.add(job.id)
-    runs.set(job.parentId!, [...(runs.get(job.parentId!) ?? []), time])
+    runs.set(schedule, [...(runs.get(schedule) ?? []), time])
   }
 
   #changed({ id, set, to }: Move, known: TrackedSchedule, time: Millis): void {
     const { timing } = readSpec({ id, data: set.data } as Parameters<typeof readSpec>[0])
     known.timing = timing
     if (to === 'delayed') known.next = nextOf(set) ?? known.next
+    else if (to === 'completed') known.next = Infinity
     if (known.next <= known.last)
       this.#report(
         'schedule',
@@ -92,6 +100,17 @@ export class ScheduleChecks {
         `It was changed to run next at ${known.next}, but had already run for ${known.last}.`,
       )
     known.runs = (JSON.parse(set.result ?? '{"runs":0}') as { runs: number }).runs
+  }
+
+  /** Runs for times that have passed, before its next one. */
+  #backfilled({ id }: Move, known: TrackedSchedule, times: readonly Time[], { time, receipt: { now } }: Landing): void {
+    const report = (message: string): void => this.#report('schedule', time, id, message)
+    for (const each of times) {
+      if (each > now) report(`A backfill added a run for ${each}, which is in the future.`)
+      else if (each >= known.next) report(`A backfill added a run for ${each}, which the schedule has yet to make.`)
+      else if (known.next < Infinity && timesWithin(known.timing, each, each, known.next, 1).length === 0)
+        report(`A backfill added a run for ${each}, which is not one of its times.`)
+    }
   }
 
   #round(
@@ -142,9 +161,9 @@ export class ScheduleChecks {
   }
 }
 
-/** Whether a move leaves the row as it is, but for its fence: it was triggered. A run for one of its times needs more. */
-function isTouched({ set }: Move): boolean {
-  return set.run === undefined && set.result === undefined && set.data === undefined
+/** Whether a move of a row is more than a trigger or a backfill does. */
+function makesProgress({ set }: Move): boolean {
+  return set.result !== undefined || set.data !== undefined
 }
 
 function nextOf({ run }: Move['set']): Time | undefined {

@@ -12,6 +12,7 @@ export const rules = {
     'a claim whose receipt was lost costs no attempt, if its worker lives and reaches the store before the job is reaped',
   expiry: 'a job that has expired is never started',
   pause: 'paused jobs are not claimed',
+  hold: 'jobs that are held are not claimed, and a process whose handler holds jobs starts none of those that it has leased',
   handler: 'no process runs a job twice at the same time, or more jobs than it has slots',
   limit: 'there are never more leases than the limit allows',
   rate: 'no more jobs are claimed in a period than the rate allows',
@@ -23,6 +24,8 @@ export const rules = {
   signal: 'a signal is accepted once, and every read returns the same data',
   dedup: 'no two unfinished jobs have the same key, and no job is added while a window lasts',
   schedule: 'no time of a schedule is skipped or doubled: its run is added in the commit that advances the schedule',
+  operation:
+    'a bulk operation visits each job that matches, changes it once, counts what it changes, and keeps to its rate',
   replay: 'a batch is applied once, and a replay returns the same receipt',
   state: 'the state of a job follows from the applied changes',
   event: 'each transition is published once, and nothing else is',

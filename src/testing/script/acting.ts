@@ -135,6 +135,8 @@ async function perform(
         throw new UnrecoverableError('as scripted, for good')
       case 'snooze':
         throw ctx.snooze(each.for)
+      case 'hold':
+        throw single!.hold(each.for, { of: each.of })
       case 'step':
         await takeStep(history, job, single!, each.name)
         break
@@ -163,7 +165,7 @@ async function perform(
 }
 
 /** Acts that a batch handler does not support. */
-const singleOnly: ReadonlySet<Act['act']> = new Set(['children', 'continue', 'step', 'nap', 'await'])
+const singleOnly: ReadonlySet<Act['act']> = new Set(['children', 'continue', 'step', 'nap', 'await', 'hold'])
 
 async function takeStep(history: History, { id, fence }: Job, ctx: JobContext, name: string): Promise<void> {
   const entry = { kind: 'stepped', id, fence, name } as const

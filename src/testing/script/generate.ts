@@ -5,7 +5,9 @@ import type { LimitOptions } from '../../queue/settings/limits.js'
 import { generateActs, generateRuns, jobNames } from './generate-acts.js'
 import { Random } from '../world/random.js'
 import { commitFaults, hintFaults, jobsOfFlow, readFaults } from './script.js'
+import { generateSteering } from './generate-steering.js'
 import type {
+  Act,
   Fault,
   FlowPlan,
   JobPlan,
@@ -44,10 +46,11 @@ export function generateScript(seed: number): Script {
   const names = [PRODUCER, ...processes.filter((step) => step.do === 'spawn').map((step) => step.process)]
   const operations = generateOperations(random.fork('operations'), settings, names, span)
   const schedules = generateSchedules(random.fork('schedules'), settings, names, span)
+  const steering = generateSteering(random.fork('steering'), settings, names, span)
   return {
     seed,
     settings,
-    steps: [...processes, ...operations, ...schedules].toSorted((a, b) => a.at - b.at),
+    steps: [...processes, ...operations, ...schedules, ...steering].toSorted((a, b) => a.at - b.at),
     faults: generateFaults(random.fork('faults'), names, settings.lease, severity.calls),
   }
 }
@@ -312,7 +315,14 @@ function generateJob(random: Random, n: number, { queues, lease }: SimulationSet
     ...(chance(0.3) && { after: Array.from({ length: random.between(1, 3) }, () => generateAfter(random)) }),
   }
   // Not by chance, so that the scripts of known seeds stay as they are otherwise.
+  if (n % 8 === 5) return { ...plan, runs: [[holdOf(n, plan, lease)], ...plan.runs] }
   return n % 8 === 3 && plan.delay === undefined ? { ...plan, expires: 2 * lease } : plan
+}
+
+/** The first run of a job holds jobs like it. */
+function holdOf(n: number, { group }: JobPlan, lease: Millis): Act {
+  const of = group !== undefined ? 'group' : n % 16 === 5 ? 'name' : 'queue'
+  return { act: 'hold', for: Math.ceil(lease / (1 + (n % 3))), of }
 }
 
 /** Limits under which every job can still finish. */

@@ -1,5 +1,6 @@
 // testing/script/script.ts: everything that happens in a simulation, as plain data that can be stored, shrunk and run again.
-import type { FailurePolicy, Millis } from '../../job/job.js'
+import type { BulkAction } from '../../job/bulk.js'
+import type { FailurePolicy, JobState, Millis } from '../../job/job.js'
 import type { CatchUp, Overlap } from '../../job/schedules/schedule-times.js'
 import type { LimitOptions } from '../../queue/settings/limits.js'
 
@@ -56,6 +57,8 @@ export type Act =
   | { readonly act: 'block'; readonly for: Millis }
   | { readonly act: 'log' | 'progress' | 'throw' | 'fatal' | 'hang' }
   | { readonly act: 'snooze'; readonly for: Millis }
+  /** Ends the run and holds the jobs of its name, its group or its queue; skipped in batches. */
+  | { readonly act: 'hold'; readonly for: Millis; readonly of: 'name' | 'group' | 'queue' }
   /** A durable step, one of a few names. In batches it is skipped, and so are the two acts below. */
   | { readonly act: 'step'; readonly name: string }
   /** A durable sleep. */
@@ -165,6 +168,22 @@ export interface SchedulePlan {
   readonly overlap: Overlap
 }
 
+/** A bulk operation. */
+export interface OperationPlan {
+  /** Its number, by which other steps refer to it. */
+  readonly o: number
+  /** The queue whose jobs it changes. */
+  readonly queue: string
+  /** What it does with them; an update sets their priority. */
+  readonly action: BulkAction
+  /** Which jobs; `{}` for all. */
+  readonly where: { readonly name?: string; readonly state?: JobState }
+  /** As in `queue.operate`. Default: none. */
+  readonly rate?: { readonly max: number; readonly per: Millis }
+  /** The caller waits for its end. Default: it does not. */
+  readonly wait?: true
+}
+
 /** Something that happens to a process. */
 export type ProcessStep =
   | { readonly at: Millis; readonly do: 'spawn'; readonly process: string; readonly skew: Millis }
@@ -224,6 +243,32 @@ export type Operation =
       readonly key: string
     }
   | { readonly at: Millis; readonly do: 'schedule'; readonly process: string; readonly plan: SchedulePlan }
+  /** Runs a schedule for its times of this long before now. */
+  | {
+      readonly at: Millis
+      readonly do: 'backfill'
+      readonly process: string
+      readonly queue: string
+      readonly key: string
+      readonly back: Millis
+      readonly overlap: 'queue' | 'allow' | undefined
+    }
+  /** Holds a name, a group or the whole queue; `for` undefined: removes that hold. */
+  | {
+      readonly at: Millis
+      readonly do: 'hold'
+      readonly process: string
+      readonly queue: string
+      readonly of: { readonly name?: string; readonly group?: string }
+      readonly for: Millis | undefined
+    }
+  | { readonly at: Millis; readonly do: 'operate'; readonly process: string; readonly plan: OperationPlan }
+  | {
+      readonly at: Millis
+      readonly do: 'pauseOperation' | 'resumeOperation' | 'cancelOperation'
+      readonly process: string
+      readonly operation: number
+    }
   | {
       readonly at: Millis
       readonly do: 'cancelAll' | 'retryAll' | 'retryFailed' | 'promoteAll'

@@ -4,11 +4,12 @@ import type { Millis } from '../../job/job.js'
 import { FlowProducer } from '../../queue/flows/flow.js'
 import type { Flow, FlowJob } from '../../queue/flows/flow.js'
 import type { Job } from '../../queue/job.js'
+import { Operation as BulkOperation } from '../../queue/operations/bulk/operation.js'
 import type { AddOptions } from '../../queue/add-options.js'
 import { inMillis, UNNUMBERED, SIGNAL_NAME, waitsIn } from './acting.js'
 import type { Work } from './acting.js'
 import { jobsOfFlow } from './script.js'
-import type { FlowPlan, JobPlan, Operation } from './script.js'
+import type { FlowPlan, JobPlan, Operation, OperationPlan } from './script.js'
 import type { CallResult } from '../check/history.js'
 import type { Actor, Stage } from '../world/stage.js'
 
@@ -17,6 +18,8 @@ export class Operator {
   readonly #stage: Stage
   /** Ids of jobs by number, as far as the calls that added them have returned. */
   readonly #ids = new Map<number, string>()
+  /** Bulk operations by number, as far as the calls that began them have returned. */
+  readonly #operations = new Map<number, BulkOperation>()
   #calls = 0
 
   constructor(stage: Stage) {
@@ -54,6 +57,24 @@ export class Operator {
         const queue = actor.queues.get(step.queue)!
         return void this.#call(actor, step.do, undefined, undefined, () => queue.schedule(step.key).trigger())
       }
+      case 'backfill': {
+        const { back, overlap } = step
+        const schedule = actor.queues.get(step.queue)!.schedule(step.key)
+        const from = this.#stage.now - back
+        return void this.#call(actor, step.do, undefined, undefined, () => schedule.backfill({ from, overlap }))
+      }
+      case 'hold': {
+        const queue = actor.queues.get(step.queue)!
+        const { of, for: lasts } = step
+        if (lasts === undefined) return void this.#call(actor, 'unhold', undefined, undefined, () => queue.unhold(of))
+        return void this.#call(actor, step.do, undefined, undefined, () => queue.hold(lasts, of))
+      }
+      case 'operate':
+        return void this.#operate(actor, step.plan)
+      case 'pauseOperation':
+      case 'resumeOperation':
+      case 'cancelOperation':
+        return void this.#changeOperation(actor, step.do, step.operation)
       case 'pauseSchedule':
       case 'resumeSchedule': {
         const schedule = actor.queues.get(step.queue)!.schedule(step.key)
@@ -122,6 +143,37 @@ export class Operator {
       jobsOf(await producer.add(this.#flow(plan))),
     )
     jobs?.forEach((job, at) => this.#ids.set(plans[at]!.n, job.id))
+  }
+
+  async #operate(actor: Actor, { o, queue, action, where, rate, wait }: OperationPlan): Promise<void> {
+    const to = actor.queues.get(queue)!
+    const { history } = this.#stage
+    history.count(`operate:${action}`)
+    if (rate !== undefined) history.count('operate:rate')
+    const selected = Object.keys(where).length === 0 ? ({ all: true } as const) : { where }
+    const common = { ...selected, ...(rate !== undefined && { rate }), reason: 'as scripted', by: actor.process.name }
+    const request =
+      action === 'update' ? { do: action, changes: { priority: o }, ...common } : { do: action, ...common }
+    const operation = await this.#call(actor, 'operate', undefined, undefined, () => to.operate(request))
+    if (operation === undefined) return
+    this.#operations.set(o, operation)
+    if (wait) await this.#call(actor, 'operation.result', operation.id, undefined, () => operation.result())
+  }
+
+  async #changeOperation(
+    actor: Actor,
+    call: 'pauseOperation' | 'resumeOperation' | 'cancelOperation',
+    o: number,
+  ): Promise<void> {
+    const known = this.#operations.get(o)
+    if (known === undefined) return
+    await this.#call(actor, call, known.id, undefined, async () => {
+      // Read by this process, whose faults are its own.
+      const operation = await actor.queues.get(known.queue)!.operation(known.id)
+      if (operation === undefined) throw new MillraceError('OPERATION_NOT_FOUND', `There is no operation ${known.id}.`)
+      if (call === 'cancelOperation') return operation.cancel()
+      return call === 'pauseOperation' ? operation.pause() : operation.resume()
+    })
   }
 
   #flow({ job, onFailure, cancelSiblings, children }: FlowPlan): FlowJob {
@@ -213,6 +265,7 @@ function workOf({ n, dedup, runs, after }: JobPlan): Work {
 
 function textOf(value: unknown): string {
   if (Array.isArray(value)) return `${value.length} jobs`
+  if (value instanceof BulkOperation) return `${value.id}, ${value.state}`
   if (typeof value === 'object' && value !== null && 'duplicate' in value) {
     const { id, duplicate } = value as Job
     return duplicate ? `${id}, a duplicate` : id

@@ -15,6 +15,7 @@ import { within } from '../../store/runtime.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice } from '../../store/store.js'
 import { outside, refuseInside } from '../../store/transaction-context.js'
+import { operationLog } from '../operation-log.js'
 import { KeepLast } from '../../upkeep/retention/keep-last.js'
 import { Upkeep } from '../../upkeep/upkeep.js'
 import { jobForHandler } from '../attempt/payload.js'
@@ -90,6 +91,7 @@ export class HandClaims implements ClaimHost {
       claimer: { isClaimingFor: (worker) => worker !== undefined && this.#unanswered.has(worker) },
       registry: { others: 0 },
       errors: { report: (error) => queue.emitter.error(error) },
+      operationEnded: operationLog(queue.lines),
       reporter: { upkept: (job, changes) => this.connection.series.changed(job, changes) },
     })
   }

@@ -24,7 +24,7 @@ if (cancels === true) {
   untilFinished(() => shutdown([queue, store]))
   await store.open()
   send({ kind: 'running' } satisfies OperationMessage)
-  await queue.cancel({}, { cascade: true }) // which takes longer
+  await queue.cancel({ all: true }, { cascade: true }) // which takes longer
 } else {
   const worker = new Worker(queue, { other: () => {} }, { logger: false, lease: 400, upkeepEvery: 100 })
   untilFinished(() => shutdown([worker, queue, store]))

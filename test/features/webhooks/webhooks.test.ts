@@ -286,7 +286,7 @@ describe.each(kinds)('%s', (kind) => {
   it('giving up on a job that is gone is reported, since it cannot be looked up', async () => {
     const hook = await receiver()
     const { queue, worker } = await scene({ url: hook.url, attempts: 1 })
-    hook.answers((response) => void queue.remove({}).then(() => response.writeHead(500).end()))
+    hook.answers((response) => void queue.remove({ all: true }).then(() => response.writeHead(500).end()))
     const reported = event(worker, 'error')
     const job = await queue.add('a')
     expect((await reported).error).toMatchObject({ code: 'WEBHOOK_FAILED', details: { id: job.id } })

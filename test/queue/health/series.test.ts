@@ -288,9 +288,9 @@ test('closing a queue writes what it counted', async () => {
 })
 
 test.each([
-  [{ from: 10, to: 5 }, /from must be before to/],
+  [{ from: 10, to: 5 }, /from .* must be before to .* Exchange them/],
   [{ step: 'minute', from: 0, to: 90_000_001 }, /1500 is the most.*longer step/],
-  [{ from: Number.NaN }, /from must be a date/],
+  [{ from: Number.NaN }, /from must be a valid Date/],
   [{ step: 'week' }, /step must be one of/],
   [{ by: 'job' }, /by must be one of/],
   [{ since: 5 }, /since/],

@@ -119,7 +119,7 @@ describe.each(kinds)('on %s', (kind) => {
     await queue.addBulk(names.map((name, n) => ({ name, options: { id: `b${n}` } })))
     await failed
     await worker.close()
-    expect(await queue.retry({}, { dryRun: true })).toBe(3)
+    expect(await queue.retry({ all: true }, { dryRun: true })).toBe(3)
     expect(await queue.retry({ name: 'good' }, { dryRun: true })).toBe(0)
     expect(await queue.counts()).toMatchObject({ failed: 3, waiting: 0, delayed: 0 })
     expect(await queue.retry({ name: 'bad' }, { rate: 1 / 3600 })).toBe(3)
@@ -136,10 +136,10 @@ test('many jobs are started over so many a second, the first at once', async () 
   const store = closing(memory({ runtime: clock.runtime }))
   const queue = closing(new Queue('work', { store, logger: false }))
   await queue.addBulk(Array.from({ length: 1200 }, () => ({ name: 'work' })))
-  await queue.cancel({})
+  await queue.cancel({ all: true })
   const started: number[] = []
   const begin = clock.runtime.now()
-  expect(await queue.retry({}, { rate: 100 })).toBe(1200)
+  expect(await queue.retry({ all: true }, { rate: 100 })).toBe(1200)
   closing(new Worker(queue, () => void started.push(clock.runtime.now() - begin), { logger: false, concurrency: 50 }))
   for (const seconds of [1, 5, 11]) {
     await clock.advance(1000 * seconds - (clock.runtime.now() - begin))
@@ -160,7 +160,7 @@ test('a retry by rate of a job that waits for others runs when they have ended a
   await queue.add('work', undefined, { id: 'other' })
   const last = await queue.add('work', undefined, { id: 'last', after: ['first'] })
   await queue.cancel({ state: ['waiting-children', 'waiting'] })
-  expect(await queue.retry({}, { rate: 0.1 })).toBe(3)
+  expect(await queue.retry({ all: true }, { rate: 0.1 })).toBe(3)
   expect((await first.refresh()).state).toBe('waiting')
   await queue.resume()
   await clock.advance(15_000)
@@ -251,9 +251,9 @@ test('what cannot be asked for is refused', async () => {
   }
   await expect(added.logs({ from: 1 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
   for (const options of [{ rate: 0 }, { rate: Number.NaN }, { dryRun: 1 as never }]) {
-    await expect(queue.retry({}, options)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    await expect(queue.retry({ all: true }, options)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
   }
-  await expect(queue.retry({}, { rat: 1 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
+  await expect(queue.retry({ all: true }, { rat: 1 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
   await expect(queue.retry(added.id, { rate: 1 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
 })
 

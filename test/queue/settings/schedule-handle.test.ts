@@ -157,9 +157,9 @@ describe('backfill', () => {
     const refused = (options: object, code: string) =>
       expect(handle.backfill(options as never)).rejects.toMatchObject({ code })
     await refused({ from: START - 24 * HOUR }, 'BACKFILL_TOO_LARGE')
-    await refused({ from: START, to: START - 1 }, 'INVALID_OPTION')
+    await refused({ from: START, to: START - 1 }, 'INVALID_RANGE')
     await refused({ from: START, to: START + 2 * HOUR }, 'INVALID_OPTION')
-    await refused({ from: 'yesterday' }, 'INVALID_OPTION')
+    await refused({ from: 'yesterday' }, 'INVALID_DATE')
     await refused({ from: START, overlap: 'skip' }, 'INVALID_OPTION')
     await refused({ from: START, until: START }, 'UNKNOWN_OPTION')
     await expect(handle.runs({ limit: 0 })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
@@ -343,6 +343,47 @@ describe.each(kinds)('on %s', (kind) => {
     while ((await queue.counts()).completed < (await handle.get())!.count + 1 + added) await nextTurn()
     expect((await handle.runs({ limit: 100 })).length).toBe(100)
     expect(await handle.remove()).toBe(true)
+  })
+
+  test('a time that has come is backfilled or run by the schedule, never both, though its run is not kept', async () => {
+    const store = await make(kind)
+    const queue = closing(new Queue('rounds', { store, logger: false }))
+    const options = { removeOnComplete: true }
+    await queue.schedule('k', { every: '25ms', name: 'run', overlap: 'allow', catchUp: 'all', options })
+    const { createdAt } = (await queue.schedule('k').get())!
+    const seen: number[] = []
+    // What it makes or a backfill adds ends, and is removed, before a worker looks at the schedule.
+    while (seen.length < 6) {
+      await queue.schedule('k').backfill({ from: Math.max(createdAt, ...seen.map((time) => time + 1)) })
+      for (const claimed of await queue.claim({ max: 100 })) {
+        seen.push(claimed.job.scheduledAt!)
+        await claimed.complete()
+      }
+    }
+    const before = seen.length
+    const enough = new Promise<void>((done) => {
+      const run: Handler = ({ scheduledAt }) => {
+        if (seen.push(scheduledAt!) === before + 3) done()
+      }
+      closing(new Worker(queue, run, { logger: false }))
+    })
+    await enough
+    expect(new Set(seen).size).toBe(seen.length)
+    const first = Math.min(...seen)
+    expect(seen.toSorted((a, b) => a - b)).toEqual(seen.map((_, at) => first + 25 * at))
+  })
+
+  test('backfills at the same moment, and while the schedule runs, add each time once', async () => {
+    const store = await make(kind)
+    const [one, two] = [0, 1].map(() => closing(new Queue('rounds', { store, logger: false })))
+    await one!.schedule('k', { every: '20ms', name: 'run', overlap: 'queue', catchUp: 'all' })
+    closing(new Worker(one!, () => {}, { logger: false }))
+    const { createdAt } = (await one!.schedule('k').get())!
+    const end = createdAt - 60_000 // long before the times of its own runs
+    const range = { from: end - 20 * 150, to: end - 1 }
+    const results = await Promise.all([one!, two!, one!].map((queue) => queue.schedule('k').backfill(range)))
+    expect(results.map(({ added, existing }) => added + existing)).toEqual([150, 150, 150])
+    expect(results.reduce((sum, { added }) => sum + added, 0)).toBe(150)
   })
 
   test('of triggers at the same moment, one runs and one waits, as overlap says; the others are refused', async () => {

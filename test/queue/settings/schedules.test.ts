@@ -537,7 +537,11 @@ describe('the row of a schedule', () => {
     await queue.schedule('k', { every: '1h', name: 'n' })
     expect((await queue.list()).jobs).toEqual([])
     expect(await queue.counts()).toMatchObject({ delayed: 0 })
-    expect([await queue.cancel({}), await queue.promote({}), await queue.remove({})]).toEqual([0, 0, 0])
+    expect([
+      await queue.cancel({ all: true }),
+      await queue.promote({ all: true }),
+      await queue.remove({ all: true }),
+    ]).toEqual([0, 0, 0])
     expect(await queue.schedules()).toHaveLength(1)
   })
 

@@ -166,6 +166,28 @@ export const withoutLimits: Sabotage = hidingCells(cellKey.limit(''))
 /** Pauses are written down where no claim looks. */
 export const withoutPauses: Sabotage = hidingCells(cellKey.pause(''))
 
+/** Holds are answered and not written. */
+export const withoutHolds: Sabotage = (store) =>
+  but(store, {
+    commit: (batch) => {
+      const isKept = (change: Change): boolean => change.kind !== 'put' || change.hold === undefined
+      return store.commit({ ...batch, groups: batch.groups.map((group) => group.filter(isKept)) })
+    },
+  })
+
+/** A bulk operation counts a job and forgets to change it. */
+export const withForgottenJobs: Sabotage = (store) =>
+  but(store, {
+    commit: (batch) => {
+      const cut = (group: Group): Group => {
+        const [row, ...jobs] = group
+        const isPage = row?.kind === 'move' && row.id.startsWith('millrace:operation:') && jobs.length > 1
+        return isPage ? group.slice(0, 2) : group
+      }
+      return store.commit({ ...batch, groups: batch.groups.map(cut) })
+    },
+  })
+
 /** Jobs never expire. */
 export const withoutExpiry: Sabotage = (store) =>
   but(store, {

@@ -3,7 +3,6 @@ import { bulkActions } from '../../../job/bulk.js'
 import type { BulkAction } from '../../../job/bulk.js'
 import { parseDuration } from '../../../job/values/duration.js'
 import type { Duration } from '../../../job/values/duration.js'
-import { MillraceError } from '../../../job/errors/errors.js'
 import { cleanText } from '../../../job/errors/failure.js'
 import { statesFor } from '../../../job/lifecycle.js'
 import { checkName, refuseUnknown } from '../../../job/values/names.js'
@@ -18,9 +17,24 @@ import type { UpdateOptions } from '../../job.js'
 import type { Payloads } from '../../payloads.js'
 import { splitReason } from '../cascade.js'
 import { parseUpdate } from '../edits.js'
-import { checkFilter, queryIn } from '../filter.js'
+import { checkFilter, noFilter, queryIn } from '../filter.js'
 import type { JobFilter } from '../filter.js'
 import type { BulkSpec, NamedEdit } from './spec.js'
+
+/** Which jobs `operate` and `plan` are for. */
+type Selection<Name extends string> =
+  | {
+      /** The jobs to change: those that match when it begins, and still match when their turn comes. Required without `all`. */
+      readonly where: JobFilter<Name>
+      /** Not together with `where`. */
+      readonly all?: never
+    }
+  | {
+      /** All jobs of the queue in the states in which the action can change them, in place of `where`. */
+      readonly all: true
+      /** Not together with `all`. */
+      readonly where?: never
+    }
 
 /** How fast a bulk operation changes jobs. */
 export interface OperationRate {
@@ -31,11 +45,7 @@ export interface OperationRate {
 }
 
 /** What `operate` and `plan` take for any action. */
-interface AnyOperation<Name extends string> {
-  /** The jobs to change: those that match when it begins, and still match when their turn comes. Required without `all`. */
-  readonly where?: JobFilter<Name>
-  /** All jobs of the queue in the states in which the action can change them, in place of `where`. Default false. */
-  readonly all?: true
+interface AnyOperation {
   /** At most so many jobs in each period. Default: as fast as the store takes them. */
   readonly rate?: OperationRate
   /** Why, in at most 500 characters. Of a cancellation it is also the reason of each job. Default: none. */
@@ -45,23 +55,26 @@ interface AnyOperation<Name extends string> {
 }
 
 /** What `operate` and `plan` take. */
-export type OperationRequest<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> =
-  | (AnyOperation<Name> & {
-      /** Restarts failed and cancelled jobs, or runs delayed ones now. */
-      readonly do: 'retry' | 'promote'
-    })
-  | (AnyOperation<Name> & {
-      /** Cancels unfinished jobs, or removes jobs in any state. */
-      readonly do: 'cancel' | 'remove'
-      /** Cancelling: also the children of these jobs. Removing: also the jobs that wait for them. Default false. */
-      readonly cascade?: boolean
-    })
-  | (AnyOperation<Name> & {
-      /** Changes data, priority or time of jobs that have not started. */
-      readonly do: 'update'
-      /** What changes, as for `queue.update`. */
-      readonly changes: UpdateOptions<InputOf<Jobs[Name]>>
-    })
+export type OperationRequest<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = AnyOperation &
+  Selection<Name> &
+  (
+    | {
+        /** Restarts failed and cancelled jobs, or runs delayed ones now. */
+        readonly do: 'retry' | 'promote'
+      }
+    | {
+        /** Cancels unfinished jobs, or removes jobs in any state. */
+        readonly do: 'cancel' | 'remove'
+        /** Cancelling: also the children of these jobs. Removing: also the jobs that wait for them. Default false. */
+        readonly cascade?: boolean
+      }
+    | {
+        /** Changes data, priority or time of jobs that have not started. */
+        readonly do: 'update'
+        /** What changes, as for `queue.update`. */
+        readonly changes: UpdateOptions<InputOf<Jobs[Name]>>
+      }
+  )
 
 /** What `operate` takes. */
 export type OperateOptions<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = OperationRequest<
@@ -73,7 +86,9 @@ export type OperateOptions<Jobs extends JobDefinitions, Name extends NameOf<Jobs
 }
 
 /** The options without their types. */
-interface Given extends AnyOperation<string> {
+interface Given extends AnyOperation {
+  readonly where?: JobFilter
+  readonly all?: true
   readonly do: BulkAction
   readonly cascade?: boolean
   readonly changes?: UpdateOptions
@@ -97,7 +112,13 @@ export function* parseRequest(scope: RequestScope, options: object, call: string
   const cascades = action === 'cancel' || action === 'remove'
   refuseUnknown(
     given,
-    [...common, ...(cascades ? ['cascade'] : []), ...(action === 'update' ? ['changes'] : [])],
+    [
+      ...common,
+      ...(cascades ? ['cascade'] : []),
+      ...(action === 'update' ? ['changes'] : []),
+      ...(call === 'queue.operate' ? ['dryRun'] : []),
+      'tx',
+    ],
     `${call} with do: '${action}'`,
   )
   const where = whereOf(given, call)
@@ -121,10 +142,7 @@ function whereOf({ where, all }: Given, call: string): JobFilter {
   if (where !== undefined) checkFilter(where)
   const isEmpty = where === undefined || Object.keys(where).length === 0
   if (isEmpty && !isAll) {
-    throw new MillraceError(
-      'NO_FILTER',
-      `${call} needs a filter, as in { where: { state: 'failed' } }, or all: true for all jobs of the queue.`,
-    )
+    throw noFilter(call, "{ where: { state: 'failed' } }", 'all: true')
   }
   if (!isEmpty && isAll) throw invalid(`${call}: give either where or all, not both.`)
   return where ?? {}

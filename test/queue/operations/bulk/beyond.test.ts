@@ -18,18 +18,18 @@ describe.each(kinds)('on %s', (kind) => {
   test('without any worker, calls by filter change all jobs and resolve to how many', async () => {
     const queue = newQueue({ store: await make(kind) })
     await addMany(queue, { delay: '1h' })
-    expect(await queue.update({}, { priority: 4 })).toBe(MANY)
-    expect(await queue.promote({})).toBe(MANY)
+    expect(await queue.update({ all: true }, { priority: 4 })).toBe(MANY)
+    expect(await queue.promote({ all: true })).toBe(MANY)
     expect((await queue.list({ limit: 1, order: 'newest' })).jobs[0]).toMatchObject({ state: 'waiting', priority: 4 })
-    expect(await queue.cancel({}, { reason: 'enough' })).toBe(MANY)
-    expect(await queue.retry({}, { dryRun: true })).toBe(MANY)
-    expect(await queue.retry({}, { rate: 1000 })).toBe(MANY)
+    expect(await queue.cancel({ all: true }, { reason: 'enough' })).toBe(MANY)
+    expect(await queue.retry({ all: true }, { dryRun: true })).toBe(MANY)
+    expect(await queue.retry({ all: true }, { rate: 1000 })).toBe(MANY)
     const { waiting, delayed } = await queue.counts()
     expect(waiting + delayed).toBe(MANY)
     const [last] = (await queue.list({ limit: 1, order: 'newest' })).jobs
     // The first is due at once, and the others are spread over the next seconds, a thousand in each.
     expect(last!.runAt! - last!.createdAt).toBeGreaterThanOrEqual(1000)
-    expect(await queue.remove({})).toBe(MANY)
+    expect(await queue.remove({ all: true })).toBe(MANY)
     expect((await queue.list()).jobs).toEqual([])
     const { operations } = await queue.operations()
     expect(operations.map((each) => [each.do, each.state, each.done])).toEqual(
@@ -40,7 +40,7 @@ describe.each(kinds)('on %s', (kind) => {
   test('fewer jobs are changed by the call itself, which leaves no operation behind', async () => {
     const queue = newQueue({ store: await make(kind) })
     await queue.addBulk(Array.from({ length: 600 }, () => ({ name: 'job' })))
-    expect(await queue.cancel({})).toBe(600)
+    expect(await queue.cancel({ all: true })).toBe(600)
     expect((await queue.operations()).operations).toEqual([])
   })
 
@@ -48,7 +48,7 @@ describe.each(kinds)('on %s', (kind) => {
     const store = await make(kind)
     const queue = newQueue({ store })
     await addMany(queue)
-    const cancelled = queue.cancel({})
+    const cancelled = queue.cancel({ all: true })
     await expect.poll(async () => (await queue.operations()).operations.length).toBe(1)
     const [operation] = (await queue.operations()).operations
     const paused = await operation!.pause().catch(() => false) // it may have ended already
@@ -65,12 +65,12 @@ describe.each(['SQLite', 'PostgreSQL'] as const)('in a transaction on %s', (kind
     const queue = newQueue({ store: await make(kind) })
     await addMany(queue)
     const inside = queue.transaction(async () => {
-      expect(await queue.cancel({})).toBe(MANY)
+      expect(await queue.cancel({ all: true })).toBe(MANY)
       throw new Error('roll back')
     })
     await expect(inside).rejects.toThrow('roll back')
     expect((await queue.counts()).waiting).toBe(MANY)
-    expect(await queue.transaction(() => queue.cancel({}))).toBe(MANY)
+    expect(await queue.transaction(() => queue.cancel({ all: true }))).toBe(MANY)
     expect((await queue.operations()).operations).toEqual([])
   })
 

@@ -5,6 +5,7 @@ import type { Job, Store } from 'millrace'
 import { prometheus } from 'millrace/telemetry'
 import { readSpec } from '../../../../src/queue/operations/bulk/spec.js'
 import { closing, newQueue, newWorker } from '../../../setup.js'
+import { open } from '../../events/read-sse.js'
 import { kinds, stores } from '../../../stores.js'
 
 const make = stores()
@@ -203,7 +204,7 @@ describe.each(kinds)('on %s', (kind) => {
     const { queue, upkeep } = stage(await make(kind))
     const old = await queue.add('job', 1, { dedup: { key: 'k' } })
     await addMany(queue, 5)
-    await queue.cancel({})
+    await queue.cancel({ all: true })
     const taken = await queue.add('taken', 2, { dedup: { key: 'k' } })
     upkeep()
     const operation = await (await queue.operate({ do: 'retry', where: { state: 'cancelled' } })).result()
@@ -275,6 +276,46 @@ describe.each(kinds)('on %s', (kind) => {
     expect(await queue.counts()).toMatchObject({ waiting: 10, delayed: 15 })
     const fast = await (await queue.operate({ do: 'promote', all: true, rate: { max: 6, per: 5 } })).result()
     expect(fast.done).toBe(15)
+  })
+
+  test('the end of an operation is an event of its queue, in every process and in streams, and of no other', async () => {
+    const store = await make(kind)
+    const queue = closing(new Queue('events', { store, logger: false }))
+    const events: unknown[] = []
+    const others: unknown[] = []
+    queue.on('operation-ended', ({ at: _at, ...event }) => events.push(event))
+    queue.on('completed', (event) => others.push(event))
+    closing(new Queue('other', { store, logger: false })).on('operation-ended', (event) => others.push(event))
+    const stream = open(queue, { events: ['operation-ended'], snapshot: false })
+    await queue.addBulk(Array.from({ length: 3 }, () => ({ name: 'job' })))
+    const cancel = await queue.operate({ do: 'cancel', all: true, by: 'ann', reason: 'wrong' })
+    const paused = await queue.operate({ do: 'retry', all: true })
+    await paused.pause()
+    expect(await paused.cancel()).toBe(true)
+    await queue.claim() // a queue that claims by hand does the upkeep
+    await cancel.result()
+    await expect.poll(() => events.length).toBe(2)
+    const common = { type: 'operation-ended', queue: 'events', name: '', unchanged: 0, refused: {} }
+    expect(events).toEqual([
+      { ...common, id: paused.id, state: 'cancelled', do: 'retry', done: 0 },
+      { ...common, id: cancel.id, state: 'completed', do: 'cancel', by: 'ann', reason: 'wrong', done: 3 },
+    ])
+    const frames = await stream.until(({ data }) => (data as { id?: string } | undefined)?.id === cancel.id)
+    expect(frames.map(({ event }) => event).filter((type) => type === 'operation-ended')).toHaveLength(2)
+    await stream.cancel()
+    expect(others).toEqual([])
+  })
+
+  test('a queue that claims by hand logs the operations that its upkeep ends', async () => {
+    const lines: string[] = []
+    const log = (_details: object, message: string): void => void lines.push(message)
+    const logger = { info: log, warn: log, error: log }
+    const queue = closing(new Queue('by-hand', { store: await make(kind), logger }))
+    await queue.add('job')
+    const operation = await queue.operate({ do: 'cancel', where: { name: 'job' } })
+    expect(await queue.claim({ names: ['other'] })).toEqual([])
+    await operation.result()
+    await expect.poll(() => lines.filter((line) => line.includes(operation.id))).toHaveLength(1)
   })
 
   test('a paused operation does nothing until it is resumed, and a cancelled one nothing any more', async () => {

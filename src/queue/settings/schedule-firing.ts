@@ -1,15 +1,16 @@
-// upkeep/schedules.ts: fires due schedules, and moves them on even if the store refuses their runs.
-import type { Change } from '../job/change.js'
-import { isFinished } from '../job/job.js'
-import type { JobRecord, Time } from '../job/job.js'
-import { fireSchedule } from '../job/lifecycle.js'
-import { looksAtRuns } from '../job/schedules/schedule.js'
-import type { RefusedRuns } from '../job/schedules/schedule.js'
-import { withOverflow } from '../queue/settings/overflow.js'
-import type { OverflowSession } from '../queue/settings/overflow.js'
-import { unfinishedRuns } from '../queue/settings/schedule-runs.js'
-import { runSteps } from '../store/maybe-sync.js'
-import type { Store } from '../store/store.js'
+// queue/settings/schedule-firing.ts: fires due schedules, and moves them on even if the store refuses their runs.
+import type { Change } from '../../job/change.js'
+import { isFinished } from '../../job/job.js'
+import type { JobRecord, Time } from '../../job/job.js'
+import { fireSchedule } from '../../job/lifecycle.js'
+import { looksAtRuns } from '../../job/schedules/schedule.js'
+import type { RefusedRuns } from '../../job/schedules/schedule.js'
+import { step } from '../../store/maybe-sync.js'
+import type { Steps } from '../../store/maybe-sync.js'
+import type { Store, Verdict } from '../../store/store.js'
+import { withOverflow } from './overflow.js'
+import type { OverflowSession } from './overflow.js'
+import { unfinishedRuns } from './schedule-runs.js'
 
 /** The result of a due row: whether it was moved here, and when it is due again. */
 export interface DueResult {
@@ -32,22 +33,22 @@ const TRIES = 10
  * Adds the runs of a due schedule and moves it on. If the store refuses the runs (the one before has not finished, the
  * queue is full, the id is taken), moves it on without them. If another process was faster, does nothing.
  */
-export async function fireDueSchedule(due: JobRecord, now: Time, session: FiringSession): Promise<DueResult> {
+export function* fireDueSchedule(due: JobRecord, now: Time, session: FiringSession): Steps<DueResult> {
   let job = due
   let taken = new Set<string>()
   let refused: RefusedRuns | undefined
   for (let tries = 0; ;) {
-    const unfinished = looksAtRuns(job) ? await runSteps(unfinishedRuns(session, job.id)) : []
+    const unfinished = looksAtRuns(job) ? yield* unfinishedRuns(session, job.id) : []
     const group = fireSchedule(job, now, refused, unfinished)
-    const first = await session.commit(group)
-    const verdict = !first.ok && first.why === 'full' ? await runSteps(withOverflow(session, group, first)) : first
+    const first: Verdict = yield* step(session.commit(group))
+    const verdict: Verdict = !first.ok && first.why === 'full' ? yield* withOverflow(session, group, first) : first
     if (verdict.ok) return { landed: true, next: nextOf(group) }
     if (verdict.why === 'busy') return { landed: false, busy: job.id }
     const change = group[verdict.change]
     const isRun = change?.kind === 'insert'
     if (!isRun && (change?.kind === 'release' || change?.kind === 'put' || change?.id === job.id)) {
       // Another process has fired, changed or removed the schedule; or a caller has triggered it, which leaves it due.
-      const current = verdict.why === 'fence' ? await session.get(job.id) : undefined
+      const current: JobRecord | undefined = verdict.why === 'fence' ? yield* step(session.get(job.id)) : undefined
       const isDue = current !== undefined && !isFinished(current.state) && (current.dueAt ?? Infinity) <= now
       if (!isDue || ++tries === TRIES) return { landed: false }
       job = current
