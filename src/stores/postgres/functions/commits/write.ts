@@ -1,5 +1,5 @@
-// stores/postgres/functions/write.ts: writes what the engine has made of a working set, each kind of row in one statement.
-import { ERRORS_KEPT, LOGS_KEPT } from '../../../job/job.js'
+// stores/postgres/functions/commits/write.ts: writes what the engine has made of a working set, each kind of row in one statement.
+import { ERRORS_KEPT, LOGS_KEPT } from '../../../../job/job.js'
 import {
   INSERTED,
   INSERTED_DEFAULTS,
@@ -7,7 +7,13 @@ import {
   MOVED_ASSIGNMENTS,
   MOVED_TYPES,
   UNPLACED,
-} from './job-columns.js'
+} from '../job-columns.js'
+
+/** The values that are not sent. */
+const DEFAULTS = JSON.stringify(INSERTED_DEFAULTS)
+
+/** The errors that are kept beside a new one. */
+const EARLIER_ERRORS = ERRORS_KEPT - 1
 
 /** Writes the changes of a batch; `writes.ts` makes them. All rows were locked when the working set was loaded. */
 export const write = `
@@ -39,7 +45,7 @@ begin
   if w ? 'inserted' then
     insert into job (${INSERTED})
       select ${INSERTED_VALUES}
-      from jsonb_populate_recordset(jsonb_populate_record(null::job, '${JSON.stringify(INSERTED_DEFAULTS)}'), w->'inserted') x;
+      from jsonb_populate_recordset(jsonb_populate_record(null::job, '${DEFAULTS}'), w->'inserted') x;
   end if;
   if w ? 'changed' then
     update job j set
@@ -52,7 +58,7 @@ begin
         error = case when x.payload ? 'error' then x.payload->>'error' else j.error end,
         -- The last failed attempts, and the new ones.
         errors = case when x.payload ? 'failures' then (coalesce(j.errors, '{}') || array(select jsonb_array_elements_text(x.payload->'failures')))
-            [greatest(1, coalesce(cardinality(j.errors), 0) + jsonb_array_length(x.payload->'failures') - ${ERRORS_KEPT - 1}):] else j.errors end
+            [greatest(1, coalesce(cardinality(j.errors), 0) + jsonb_array_length(x.payload->'failures') - ${EARLIER_ERRORS}):] else j.errors end
       from jsonb_to_recordset(w->'changed') x(id text, ${MOVED_TYPES}, payload jsonb)
       where j.id = x.id;
   end if;
