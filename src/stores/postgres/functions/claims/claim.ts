@@ -92,34 +92,43 @@ begin
     exhausted := true;
     if plain then
       -- The most frequent case by far: one lane without limits, locked as it is read, in the order of its index.
+      -- A job that must not be leased ahead ends its lane: those behind it stay waiting.
       if a_shared[1] then
-        new_tids := array(
-          select j.ctid from job j
-          where j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and j.grp is not null and is_unexpired_{V}(j, began) and (j.priority, j.ord, j.seq) > (a_p[1], a_o[1], a_s[1])
-          order by j.priority, j.ord, j.seq limit want + more for update skip locked);
-      else
-        new_tids := array(
-          select j.ctid from job j
-          where j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and j.grp is null and is_unexpired_{V}(j, began) and (j.priority, j.ord) > (a_p[1], a_o[1])
-          order by j.priority, j.ord limit want + more for update skip locked);
-      end if;
-      if new_tids <> '{}' then
-        -- A job that must not be leased ahead ends its lane: those behind it stay waiting.
-        select array_agg(x.tid) filter (where x.ok), array_agg(x.n > want) filter (where x.ok),
+        select array_agg(x.ctid) filter (where x.ok), array_agg(x.n > want) filter (where x.ok),
                count(*) filter (where x.ok and x.n <= want), count(*) filter (where x.ok and x.n > want), bool_and(x.ok),
                (array_agg(x.priority))[count(*) filter (where x.ok)], (array_agg(x.ord))[count(*) filter (where x.ok)]
           into new_tids, new_aheads, got, got_ahead, all_ok, last_p, last_o
         from (
-          select y.tid, y.n, j.priority, j.ord, bool_and(y.n <= want or j.fit) over (rows unbounded preceding) as ok
-          from unnest(new_tids) with ordinality y(tid, n) cross join lateral (
-            select z.priority, z.ord, z.stalls = 0 and coalesce(z.attempts, 2) > 1 as fit from job z where z.ctid = y.tid offset 0) j
+          select y.*, bool_and(y.n <= want or y.fit) over (rows unbounded preceding) as ok from (
+            select z.*, row_number() over () as n from (
+              select j.ctid, j.priority, j.ord, j.stalls = 0 and coalesce(j.attempts, 2) > 1 as fit from job j
+              where j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and j.grp is not null and is_unexpired_{V}(j, began) and (j.priority, j.ord, j.seq) > (a_p[1], a_o[1], a_s[1])
+              order by j.priority, j.ord, j.seq limit want + more for update skip locked
+            ) z
+          ) y
         ) x;
+      else
+        select array_agg(x.ctid) filter (where x.ok), array_agg(x.n > want) filter (where x.ok),
+               count(*) filter (where x.ok and x.n <= want), count(*) filter (where x.ok and x.n > want), bool_and(x.ok),
+               (array_agg(x.priority))[count(*) filter (where x.ok)], (array_agg(x.ord))[count(*) filter (where x.ok)]
+          into new_tids, new_aheads, got, got_ahead, all_ok, last_p, last_o
+        from (
+          select y.*, bool_and(y.n <= want or y.fit) over (rows unbounded preceding) as ok from (
+            select z.*, row_number() over () as n from (
+              select j.ctid, j.priority, j.ord, j.stalls = 0 and coalesce(j.attempts, 2) > 1 as fit from job j
+              where j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and j.grp is null and is_unexpired_{V}(j, began) and (j.priority, j.ord) > (a_p[1], a_o[1])
+              order by j.priority, j.ord limit want + more for update skip locked
+            ) z
+          ) y
+        ) x;
+      end if;
+      if new_tids is not null then
         tids := tids || new_tids; aheads := aheads || new_aheads;
         leases := leases || array_fill(a_lease[1], array[got + got_ahead]);
         a_p[1] := coalesce(last_p, a_p[1]); a_o[1] := coalesce(last_o, a_o[1]);
         want := want - got;
-        more := case when all_ok then more - got_ahead else 0 end;
       end if;
+      if all_ok is not null then more := case when all_ok then more - got_ahead else 0 end; end if;
     else
       for c in
         select y.*, y.at || ' ' || y.grp as who from (

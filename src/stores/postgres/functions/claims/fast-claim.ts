@@ -6,6 +6,14 @@ import { CLAIM_RETRY, GROUP, LARGE, MANY, ROW, UNIT, writeSettings } from '../fa
  * nothing leaves no trace: a replay of it may find jobs.
  */
 export const fastClaim = `
+-- A job as its claim returns it in one row of text, with data of at most so many bytes. An expression without subqueries, so
+-- that PostgreSQL inlines it.
+create or replace function {S}.claimed_text_{V}(j {S}.job, most int) returns text language sql stable as $$
+  select concat_ws(${UNIT}, j.lane, j.id, j.priority, j.ord, j.fence + 1, j.attempt + 1, coalesce(j.attempts::text, ''), j.created_at,
+    case when octet_length(j.data) <= most then j.data else '' end, coalesce(j.settings, ''), coalesce(j.dedup, ''),
+    case when j.parent is null then j.grp else coalesce(j.grp, '') end, j.parent)
+$$;
+
 create or replace function {S}.fast_claim_{V}(by text, number bigint, origin text, worker_id text, queue_names text[], limits text[], handled text[], known text[], leases bigint[],
   other bigint, want int, more int, cursors jsonb, clock bigint) returns text language plpgsql volatile
   ${writeSettings}
@@ -77,21 +85,24 @@ begin
             order by j.priority, j.ord limit want + more) x
           order by x.priority, x.ord limit want + more) z;
       end if;
-      select array_agg(x.ctid), count(*), bool_or(x.unfit), bool_or(x.large) into tids, got, unfit, large from (
+      select array_agg(x.ctid), count(*), string_agg(x.text, ${ROW}), array_agg(x.id) filter (where x.touched), bool_or(x.unfit), bool_or(x.large)
+          into tids, got, new_rows, whole, unfit, large from (
         select j.* from unnest(tids) y(tid) cross join lateral (
-          select o.ctid, o.stalls > 0 or o.attempts <= 1 as unfit, o.touched or octet_length(o.data) > ${LARGE} as large from job o
+          select o.ctid, o.id, claimed_text_{V}(o, ${LARGE}) as text, o.touched, o.stalls > 0 or o.attempts <= 1 as unfit, octet_length(o.data) > ${LARGE} as large from job o
           where o.ctid = y.tid and o.state = 'waiting' and o.kind = 'job' for update skip locked) j) x;
     else
       last_p := coalesce(case when from_cursors then (cursors->(lanes[1]::text)->>0)::bigint end, '-9223372036854775808');
       last_o := coalesce(case when from_cursors then (cursors->(lanes[1]::text)->>1)::bigint end, '-9223372036854775808');
       if shared then -- turns may be equal
-        select array_agg(x.ctid), count(*), bool_or(x.unfit), bool_or(x.large) into tids, got, unfit, large from (
-          select j.ctid, j.stalls > 0 or j.attempts <= 1 as unfit, j.touched or octet_length(j.data) > ${LARGE} as large from job j
+        select array_agg(x.ctid), count(*), string_agg(x.text, ${ROW}), array_agg(x.id) filter (where x.touched), bool_or(x.unfit), bool_or(x.large)
+          into tids, got, new_rows, whole, unfit, large from (
+          select j.ctid, j.id, claimed_text_{V}(j, ${LARGE}) as text, j.touched, j.stalls > 0 or j.attempts <= 1 as unfit, octet_length(j.data) > ${LARGE} as large from job j
           where j.lane = lanes[1] and j.state = 'waiting' and j.kind = 'job' and j.grp is not null and is_unexpired_{V}(j, t) and (j.priority, j.ord) >= (last_p, last_o)
           order by j.priority, j.ord, j.seq limit want + more for update skip locked) x;
       else
-        select array_agg(x.ctid), count(*), bool_or(x.unfit), bool_or(x.large) into tids, got, unfit, large from (
-          select j.ctid, j.stalls > 0 or j.attempts <= 1 as unfit, j.touched or octet_length(j.data) > ${LARGE} as large from job j
+        select array_agg(x.ctid), count(*), string_agg(x.text, ${ROW}), array_agg(x.id) filter (where x.touched), bool_or(x.unfit), bool_or(x.large)
+          into tids, got, new_rows, whole, unfit, large from (
+          select j.ctid, j.id, claimed_text_{V}(j, ${LARGE}) as text, j.touched, j.stalls > 0 or j.attempts <= 1 as unfit, octet_length(j.data) > ${LARGE} as large from job j
           where j.lane = lanes[1] and j.state = 'waiting' and j.kind = 'job' and j.grp is null and is_unexpired_{V}(j, t) and (j.priority, j.ord) > (last_p, last_o)
           order by j.priority, j.ord limit want + more for update skip locked) x;
       end if;
@@ -100,19 +111,15 @@ begin
     if unfit and more > 0 then raise exception using errcode = 'MR006'; end if; -- a job must not be leased ahead
     if got > 0 then
       -- Keeps the jobs that fit into the answer; a later claim takes the others.
-      if large or got > ${MANY} then
+      if large or whole is not null or got > ${MANY} then
         fit_n := (fitting_{V}(tids, 0)).n;
-        if fit_n < got then
-          cut := true; tids := tids[:fit_n]; got := fit_n;
+        if large or fit_n < got then
+          cut := cut or fit_n < got; tids := tids[:fit_n]; got := fit_n;
+          select string_agg(x.text, ${ROW}), array_agg(x.id) filter (where x.touched) into new_rows, whole
+            from unnest(tids) y(tid) cross join lateral (
+              select claimed_text_{V}(j, 2147483647) as text, j.id, j.touched from job j where j.ctid = y.tid offset 0) x;
         end if;
       end if;
-      select string_agg(concat_ws(${UNIT}, x.lane, x.id, x.priority, x.ord, x.fence + 1, x.attempt + 1, coalesce(x.attempts::text, ''), x.created_at,
-               coalesce(x.data, ''), coalesce(x.settings, ''), coalesce(x.dedup, ''),
-               case when x.parent is null then x.grp else coalesce(x.grp, '') end, x.parent), ${ROW}), array_agg(x.id) filter (where x.touched)
-        into new_rows, whole
-        from unnest(tids) y(tid) cross join lateral (
-          select j.lane, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.created_at, j.data, j.settings, j.dedup, j.grp, j.parent, j.touched
-          from job j where j.ctid = y.tid offset 0) x;
       if claim_no is null then claim_no := nextval('{S}.claim'); end if;
       if want > 0 then
         update job j set state = 'active', fence = j.fence + 1, attempt = j.attempt + 1, worker = worker_id, claim = claim_no,
