@@ -48,13 +48,12 @@ begin
     'pending', j.pending - case when j.broken_at is null then 0 else (select count(*) from edge d where d.dependent = j.id and d.state = 'broken') end, 'broken_at', null,
     'stale_at', t + (keep->>'staleAfter')::bigint, 'delete_at', t + (keep->>'deleteAfter')::bigint,
     'due_at', least(t + (keep->>'staleAfter')::bigint, t + (keep->>'deleteAfter')::bigint),
-    'payload', jsonb_build_object('error', error,
-      'failures', jsonb_build_array(format('{"fence":%s,"attempt":%s,"at":%s,%s', j.fence, j.attempt, t, substr(error, 2))))));
+    'error', error, 'failures', jsonb_build_array(format('{"fence":%s,"attempt":%s,"at":%s,%s', j.fence, j.attempt, t, substr(error, 2)))));
   -- Its dependents are marked as broken, and due: upkeep decides by the policies of their edges.
   is_last := not exists (select 1 from jsonb_array_elements(fixed->'ends') y where y.value->>4 = any (${UNFINISHED}) and y.value->>1 <> j.id);
   select jsonb_agg(jsonb_build_array(y.value->1, y.value->2)) into edges
     from jsonb_array_elements(fixed->'edges') y where y.value->>3 = 'open' and is_last;
-  select changed || coalesce(jsonb_agg(to_jsonb(o) || jsonb_build_object('broken_at', t, 'payload', '{}'::jsonb)
+  select changed || coalesce(jsonb_agg(to_jsonb(o) || jsonb_build_object('broken_at', t)
       || case when o.state = 'waiting-children' then jsonb_build_object('fence', o.fence + 1, 'due_at', least(t, case when o.attempt = 0 then o.expires_at end)) else '{}' end), '[]') into changed
     from (select distinct y->>0 as id from jsonb_array_elements(edges) y) d cross join lateral (select * from job n where n.id = d.id offset 0) o;
   perform commit_{V}(jsonb_build_object('tx', true, 'at', t,

@@ -39,7 +39,7 @@ create or replace function {S}.has_waiting_below_{V}(of int, cursors jsonb) retu
 $$;
 
 -- Whether jobs of a queue wait that have expired, and that upkeep has still to cancel: among the rows that are due for
--- longest. Claims pass over them, so their positions do not tell.
+-- longest. Claims pass over them, so the positions of claims do not show it.
 create or replace function {S}.has_expired_{V}(of int, t bigint) returns boolean language sql volatile as $$
   select exists (
     select 1 from (
@@ -81,7 +81,7 @@ begin
       select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is not null
         and (j.priority, j.ord) >= ((orders->(l.id::text)->>0)::bigint, (orders->(l.id::text)->>1)::bigint) limit 1) w
     where l.queue = of and l.shared and orders ? l.id::text)
-  -- Jobs that nobody holds, or that this commit has locked without claiming them.
+  -- Jobs that no transaction holds, or that this commit has locked without claiming them.
   or exists (select 1 from {S}.waiting_elsewhere_{V}(of, orders, cursors) y where y.holder in (0::text::xid, pg_current_xact_id()::xid)) then return false; end if;
   return not exists (
     select 1 from {S}.waiting_elsewhere_{V}(of, orders, cursors) y where y.holder not in (

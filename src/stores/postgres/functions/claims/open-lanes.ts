@@ -3,7 +3,7 @@
 export const openLanes = `
 -- The lanes that a claim \`k\` may take jobs from, each with the time from which its leases count, with the limits that
 -- bound it ([key, limit, active leases]), and with the holds of its queue. Paused lanes and those at their limit are left
--- out, without reading their jobs; for what is held and waits, there is a row that says only until when (\`later\`).
+-- out, without reading their jobs; for what is held and waits, there is a row with nothing but the end of the hold (\`later\`).
 -- \`gated\`: groups of the lane are limited or held. \`actives\` counts the leases by group.
 create or replace function {S}.open_lanes_{V}(k jsonb, start bigint, clock bigint)
   returns table (lane int, queue int, lease bigint, shared boolean, gated boolean, began bigint, limits jsonb, bound jsonb, actives jsonb, holds jsonb, later bigint)
