@@ -20,7 +20,7 @@ export const parameterTypes = {
   add_one: addParameters,
   add_shared: addSharedParameters,
   add_many: addParameters,
-  claim: [
+  fast_claim: [
     'text',
     'bigint',
     'text',
@@ -38,7 +38,7 @@ export const parameterTypes = {
   ],
   claimed: ['bigint'],
   commit: ['jsonb'],
-  complete: ['text', 'bigint', 'text', 'text', 'text', 'text', 'bigint'],
+  fast_complete: ['text', 'bigint', 'text', 'text', 'text', 'text', 'bigint'],
   details: ['jsonb'],
   due: ['jsonb', 'bigint'],
   events: ['bigint', 'int', 'bigint', 'int', 'bigint'],

@@ -1,8 +1,8 @@
-// stores/postgres/fast-claim.ts: encodes claims: for `claim`, which handles queues without limits, and for `commit`.
+// stores/postgres/fast-claim.ts: encodes claims: for `fast_claim`, which handles queues without limits, and for `commit`.
 import type { Ask } from '../../store/store.js'
 import type { Value } from './drivers/driver.js'
 
-/** The arguments of `claim` for a batch that is one claim; undefined if a fast path cannot handle it. */
+/** The arguments of `fast_claim` for a batch that is one claim; undefined if a fast path cannot handle it. */
 export function claimValues(
   { worker, queues, handles, want, ahead }: Ask,
   cursors: object | undefined,

@@ -12,7 +12,7 @@ import type { IsOwnId } from './own-ids.js'
 
 /** A call that does everything in a batch. */
 interface FastCall {
-  readonly name: Extract<FunctionName, 'add_one' | 'add_shared' | 'add_many' | 'complete' | 'claim'>
+  readonly name: Extract<FunctionName, 'add_one' | 'add_shared' | 'add_many' | 'fast_complete' | 'fast_claim'>
   readonly values: readonly Value[]
 }
 
@@ -24,7 +24,13 @@ export class FastPaths {
   readonly #origin: string
   readonly #cursorsFor: (ask: Ask) => object | undefined
   /** How many batches are still to skip each fast path. */
-  readonly #skips: Record<FastCall['name'], number> = { add_one: 0, add_shared: 0, add_many: 0, complete: 0, claim: 0 }
+  readonly #skips: Record<FastCall['name'], number> = {
+    add_one: 0,
+    add_shared: 0,
+    add_many: 0,
+    fast_complete: 0,
+    fast_claim: 0,
+  }
   /**
    * Writers whose last batch got no answer. On a fast path a claim that finds nothing does not record the batch's number, so
    * that the late original of that batch could still be applied after it. These writers use `commit`: it always does.
@@ -68,7 +74,7 @@ export class FastPaths {
       }
     }
     // The reason may be a lock that was waited for a moment too long: on a busy server, also one of its own.
-    return fastCalls[0]!.name === 'complete' && this.#predicts(batch) ? undefined : null
+    return fastCalls[0]!.name === 'fast_complete' && this.#predicts(batch) ? undefined : null
   }
 
   /** Whether to predict the working set of a batch: not soon after a wrong prediction. */
@@ -105,10 +111,10 @@ export class FastPaths {
     const [ask] = asks
     if (ask !== undefined) {
       const values = asks.length > 1 || groups.length > 0 ? undefined : claimValues(ask, this.#cursorsFor(ask))
-      return values === undefined ? [] : [whole('claim', values)]
+      return values === undefined ? [] : [whole('fast_claim', values)]
     }
     const completions = completionsIn(batch)
-    if (completions !== undefined) return [whole('complete', completions)]
+    if (completions !== undefined) return [whole('fast_complete', completions)]
     const add = addCallFor(batch, lanes, isOwnId)
     if (add === undefined) return []
     const fastCall = whole(add.name, add.values)

@@ -21,7 +21,7 @@ export function channelOf(schema: string): string {
 }
 
 /** Replaces the placeholders in SQL: the schema name, as an identifier, in literals and as a channel; and the version. */
-function withSchema(sql: string, schema: string): string {
+export function withSchema(sql: string, schema: string): string {
   return sql
     .replaceAll("'{S}", `'${quoteIdentifier(schema).replaceAll("'", "''")}`)
     .replaceAll('{S}', quoteIdentifier(schema))

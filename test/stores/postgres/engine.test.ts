@@ -30,7 +30,7 @@ async function twoStores(): Promise<TwoStores> {
     override query(...args: unknown[]): never {
       const send = (): Promise<unknown> => (super.query as (...args: unknown[]) => Promise<unknown>).apply(this, args)
       const [{ text = '' }] = args as [{ text?: string }]
-      const name = /"\.(working_set|commit|fast_commit|complete)_v\d+\(/.exec(text)?.[1]
+      const name = /"\.(working_set|commit|fast_commit|fast_complete)_v\d+\(/.exec(text)?.[1]
       if (name === undefined) return send() as never
       called.push(name)
       return (scene.before === undefined || name !== 'commit' ? send() : scene.before().then(send)) as never

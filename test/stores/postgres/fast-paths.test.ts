@@ -34,7 +34,7 @@ test('adds of one and of many, with and without data, first and last in, by prio
   await send({ groups: jobs(20, 'a', (n) => ({ data: n, priority: -3, attempts: Infinity })) })
   expect(short.ways()).toEqual(['add_many', 'add_many', 'add_many', 'add_many'])
   expect(await claim(200)).toHaveLength(82)
-  expect(short.ways()).toEqual(['claim'])
+  expect(short.ways()).toEqual(['fast_claim'])
 })
 
 test('adds of more than one block of places', async () => {
@@ -49,7 +49,7 @@ test('adds of more than one block of places', async () => {
   }
   await sendTwice({ groups: jobs(1_100, 'a') }, 'add_many')
   await claim(100)
-  expect(short.ways()).toContain('claim')
+  expect(short.ways()).toContain('fast_claim')
 })
 
 test('adds of two stores at the same moment', async () => {
@@ -80,8 +80,8 @@ test('batches whose answers were lost', async () => {
   expect(short.ways()).toEqual(['add_one']) // the replay is answered before anything is decided
   await sendTwice({ groups: jobs(10, 'a', (n) => (n === 3 ? {} : { data: n })) }, 'add_many')
   await sendTwice({ groups: jobs(10, 'b', { lifo: true }) }, 'add_many')
-  await sendTwice({ asks: [ask(3, { ahead: 4 })] }, 'claim')
-  expect(short.ways().slice(-2)).toEqual(['claim', 'commit'])
+  await sendTwice({ asks: [ask(3, { ahead: 4 })] }, 'fast_claim')
+  expect(short.ways().slice(-2)).toEqual(['fast_claim', 'commit'])
   await send({ groups: jobs(5, 'c') })
   await claim(50)
 })
@@ -90,7 +90,7 @@ test('a claim that found nothing, was sent again, and comes late after all', asy
   const { jobs, short, other, send } = await scene()
   await send({ groups: jobs(1, 'b') }) // the lane is there
   const batch = { writer: 'late', seq: 1, groups: [], renewals: [], asks: [ask(3, { names: ['a'] })] }
-  short.lose('claim')
+  short.lose('fast_claim')
   await expect(short.store.commit(batch)).rejects.toThrow('lost')
   expect((await short.store.commit(batch)).asks).toEqual([[]])
   await send({ groups: jobs(1, 'a') })
@@ -113,7 +113,7 @@ test('claims from one lane and from several, in the order of their priorities, s
   expect(await claim(10, { ahead: 20 })).toHaveLength(30)
   expect(await claim(3, { names: ['a', 'c'], ahead: 2, worker: 'another' })).toHaveLength(5)
   expect(await claim(100, { ahead: 100 })).toHaveLength(75)
-  expect(new Set(short.ways())).toEqual(new Set(['claim']))
+  expect(new Set(short.ways())).toEqual(new Set(['fast_claim']))
 })
 
 test('claims of jobs that were tried before, among others', async () => {
@@ -135,7 +135,7 @@ test('claims of jobs that were tried before, among others', async () => {
   await send({ groups: [update(changed!, { priority: -1, data: '"changed"' })] })
   short.ways()
   const again = await claim(5, { ahead: 20 })
-  expect(short.ways()).toEqual(['claim'])
+  expect(short.ways()).toEqual(['fast_claim'])
   expect(again).toHaveLength(13)
   expect(again.filter(({ attempt, errors }) => attempt === 2 && errors.length === 1)).toHaveLength(2)
   expect(again[0]).toMatchObject({ id: changed!.id, data: '"changed"' })
@@ -163,14 +163,14 @@ test('jobs with one attempt are not leased ahead: the long way sees to that, for
   await send({ groups: [...jobs(5, 'a'), ...jobs(2, 'a', { attempts: 1 }), ...jobs(40, 'a'), ...jobs(5, 'b')] })
   short.ways()
   expect(await claim(3)).toHaveLength(3)
-  expect(short.ways()).toEqual(['claim'])
+  expect(short.ways()).toEqual(['fast_claim'])
   const some = await claim(1, { ahead: 10 })
   expect(some.filter(({ attempts }) => attempts === 1)).toEqual([])
-  expect(short.ways()).toEqual(['claim', 'commit'])
+  expect(short.ways()).toEqual(['fast_claim', 'commit'])
   for (let n = 0; n < 20; n++) await claim(1)
   expect(short.ways()).toEqual(Array.from({ length: 20 }, () => 'commit'))
   await claim(1)
-  expect(short.ways()).toEqual(['claim'])
+  expect(short.ways()).toEqual(['fast_claim'])
 })
 
 test.each([
@@ -186,12 +186,12 @@ test.each([
   short.ways()
   await claim(3, { ahead: 4 })
   await claim(2, { names: ['a'] })
-  expect(short.ways()).toEqual(['claim', 'claim']) // it passes over what is paused
+  expect(short.ways()).toEqual(['fast_claim', 'fast_claim']) // it passes over what is paused
   await send({ groups: jobs(5, 'a') })
   expect(short.ways()).toEqual(adds)
   await send({ groups: [[put('pause:mill', undefined, 1)]] })
   await claim(60)
-  expect(short.ways()).toEqual(['commit', 'claim'])
+  expect(short.ways()).toEqual(['commit', 'fast_claim'])
 })
 
 test('claims heed a hold by the long way, and adds do not: the short way is taken again when it is over', async () => {
@@ -201,7 +201,7 @@ test('claims heed a hold by the long way, and adds do not: the short way is take
   await send({ groups: [[put('pause:mill', { all: false, names: [], holds }, 0)]] })
   short.ways()
   expect(await claim(3)).toEqual([])
-  expect(short.ways()).toEqual(['claim', 'commit'])
+  expect(short.ways()).toEqual(['fast_claim', 'commit'])
   await send({ groups: jobs(5, 'a') })
   expect(short.ways()).toEqual(['add_many'])
 })
@@ -219,7 +219,7 @@ test.each([
   await send({ groups: [[put(key, value, 0)]] })
   short.ways()
   await claim(1, { ahead: 4 })
-  expect(short.ways()).toEqual(['claim', 'commit'])
+  expect(short.ways()).toEqual(['fast_claim', 'commit'])
   await claim(2)
   await send({ groups: jobs(5, 'a') })
   await send({ groups: jobs(5, 'a') })
@@ -232,7 +232,7 @@ test.each([
   expect(new Set(short.ways())).toEqual(new Set(['commit']))
   await claim(1)
   await send({ groups: jobs(2, 'b') })
-  expect(short.ways()).toEqual(['claim', 'add_many'])
+  expect(short.ways()).toEqual(['fast_claim', 'add_many'])
 })
 
 test.each([
@@ -245,7 +245,7 @@ test.each([
   short.ways()
   await claim(2, { ahead: 4 })
   await send({ groups: jobs(5, 'a') })
-  expect(short.ways()).toEqual(['claim', 'add_many', 'commit'])
+  expect(short.ways()).toEqual(['fast_claim', 'add_many', 'commit'])
 })
 
 test('adds of jobs with groups, one and many, and again', async () => {
@@ -258,7 +258,7 @@ test('adds of jobs with groups, one and many, and again', async () => {
   await claim(700)
   await send({ groups: jobs(20, 'a', (n) => (n % 2 === 0 ? { group: group(n) } : { group: `late ${n}` })) })
   await send({ groups: jobs(20, 'a', (n) => ({ group: group(n), priority: 3 })) })
-  expect(new Set(short.ways())).toEqual(new Set(['add_shared', 'claim']))
+  expect(new Set(short.ways())).toEqual(new Set(['add_shared', 'fast_claim']))
   await sendTwice({ groups: jobs(30, 'a', (n) => ({ group: group(n) })) }, 'add_shared')
   expect(short.ways()).toEqual(['add_shared'])
   await claim(2_000)
@@ -274,11 +274,11 @@ test('claims of jobs with groups, from one lane and from several', async () => {
   short.ways()
   expect(await claim(10)).toHaveLength(10)
   expect(await claim(3, { names: ['a'], ahead: 4 })).toHaveLength(7)
-  expect(short.ways()).toEqual(['claim', 'claim'])
-  await sendTwice({ asks: [ask(5)] }, 'claim')
-  expect(short.ways()).toEqual(['claim', 'commit'])
+  expect(short.ways()).toEqual(['fast_claim', 'fast_claim'])
+  await sendTwice({ asks: [ask(5)] }, 'fast_claim')
+  expect(short.ways()).toEqual(['fast_claim', 'commit'])
   expect(await claim(99)).toHaveLength(56)
-  expect(short.ways()).toEqual(['claim'])
+  expect(short.ways()).toEqual(['fast_claim'])
 })
 
 test('jobs with groups and without, and groups of several queues, are merged the long way, as long as there are both', async () => {
@@ -286,17 +286,17 @@ test('jobs with groups and without, and groups of several queues, are merged the
   await send({ groups: [...jobs(6, 'a', { group: 'x' }), ...jobs(3, 'a'), ...jobs(4, 'b', { group: 'y' })] })
   short.ways()
   expect(await claim(5, { ahead: 1 })).toHaveLength(6)
-  expect(short.ways()).toEqual(['claim', 'commit'])
+  expect(short.ways()).toEqual(['fast_claim', 'commit'])
   for (let n = 0; n < 20; n++) await claim(n === 0 ? 9 : 0)
   await send({ groups: jobs(6, 'a', { group: 'x' }) })
   short.ways()
   expect(await claim(3)).toHaveLength(3) // the other lanes are there, and empty
-  expect(short.ways()).toEqual(['claim'])
+  expect(short.ways()).toEqual(['fast_claim'])
   await send({ groups: jobs(6, 'a', { queue: 'other', group: 'x' }) })
   expect(await claim(2, { queues: ['other'] })).toHaveLength(2)
   short.ways()
   expect(await claim(5, { queues: ['mill', 'other'] })).toHaveLength(5)
-  expect(short.ways()).toEqual(['claim', 'commit'])
+  expect(short.ways()).toEqual(['fast_claim', 'commit'])
 })
 
 test('flows: children are claimed the short way with their parents, and ends of many in one batch count each parent down', async () => {
@@ -320,7 +320,7 @@ test('flows: children are claimed the short way with their parents, and ends of 
   await send({ groups: [[more], [shared]] })
   short.ways()
   const claimed = await claim(40, { names: ['child'] })
-  expect(short.ways()).toEqual(['claim'])
+  expect(short.ways()).toEqual(['fast_claim'])
   expect(claimed.map(({ parentId }) => parentId)).toEqual([
     ...Array.from({ length: 12 }, () => nodes(one).at(-1)),
     ...Array.from({ length: 9 }, () => nodes(two).at(-1)),
@@ -405,7 +405,7 @@ test('names and queues of any letters, and several of them', async () => {
     const { asks } = await send({ asks: [ask(3, { queues: [queue, 'none', queue] })] })
     expect(asks[0]!.every((job) => job.queue === queue)).toBe(true)
   }
-  expect(new Set(short.ways())).toEqual(new Set(['claim']))
+  expect(new Set(short.ways())).toEqual(new Set(['fast_claim']))
 })
 
 test('one handler for all names beside some for their own, each with its lease', async () => {
@@ -421,7 +421,7 @@ test('one handler for all names beside some for their own, each with its lease',
   const { asks, now } = await send({ asks: [ask(6, { handles, ahead: 12 })] })
   const leases = new Set(asks[0]!.map(({ name, leaseUntil }) => `${name} ${leaseUntil! - now}`))
   expect(leases).toEqual(new Set(['a 5000', 'b 1000', 'c 9000']))
-  expect(short.ways()).toEqual(['claim'])
+  expect(short.ways()).toEqual(['fast_claim'])
 })
 
 test('versions that a handler knows, and those that it does not', async () => {
@@ -443,7 +443,7 @@ test('versions that a handler knows, and those that it does not', async () => {
     ['b', 7],
     ['b', 7],
   ])
-  expect(new Set(short.ways())).toEqual(new Set(['claim']))
+  expect(new Set(short.ways())).toEqual(new Set(['fast_claim']))
   const twice = [1, 5].map((version) => ({ name: 'a', lease: 1_000, versions: [version] }))
   expect(await claim(...twice)).toEqual(four(1))
   expect(short.ways()).toEqual(['commit'])
@@ -466,7 +466,7 @@ test('while a subscriber exists the fast paths are used as well, and publish wha
   const rest = await claim(10)
   const others = await claim(10, { queues: ['other'] })
   expect([some.length, rest.length, others.length]).toEqual([3, 4, 4])
-  expect(short.ways()).toEqual(['claim', 'claim', 'claim'])
+  expect(short.ways()).toEqual(['fast_claim', 'fast_claim', 'fast_claim'])
   // Some events have more fields: results, attempts, and the chain they belong to.
   await send({ groups: some.map((job, n) => complete(job, { result: n === 1 ? undefined : `"${n}" ` })) })
   const next = insert(short.store.runtime!.id(), 'c', { chain: { id: rest[0]!.id, index: 1 } })
@@ -483,7 +483,7 @@ test('while a subscriber exists the fast paths are used as well, and publish wha
     [1, false],
     ...items.map(() => [2, true]),
   ])
-  expect(short.ways()).toEqual(['claim'])
+  expect(short.ways()).toEqual(['fast_claim'])
   await send({ groups: again.map((job) => complete(job, { result: job.attempt })) })
 
   const counts = listeners.map(({ all }) => all.length)
@@ -517,6 +517,6 @@ test('a claim passes over what others hold, and reads on behind it', async () =>
   }
   await theirs.query('rollback')
   expect(await d.claim(100)).toHaveLength(20)
-  expect(short.ways()).toEqual(['claim', 'claim', 'claim'])
+  expect(short.ways()).toEqual(['fast_claim', 'fast_claim', 'fast_claim'])
   expect(await rows(url, `select count(*)::int as n from ${schema}.job where state = 'active'`)).toEqual([{ n: 40 }])
 })

@@ -41,7 +41,7 @@ export interface Scene {
   sendTwice(parts: Parts, lost: string): Promise<Receipt>
 }
 
-const writes = new Set(['add_one', 'add_shared', 'add_many', 'complete', 'claim', 'fast_commit', 'commit'])
+const writes = new Set(['add_one', 'add_shared', 'add_many', 'fast_complete', 'fast_claim', 'fast_commit', 'commit'])
 
 /** The SQL function that a statement calls. */
 const functionIn = (text: string): string => /"\.(\w+)_v\d+\(/.exec(text)?.[1] ?? ''

@@ -70,22 +70,36 @@ function isPlain({ job, changed }: WorkingRow): boolean {
 
 const inserted = Object.keys(insertedColumns) as readonly InsertedColumn[]
 
-/** The columns of a new job that differ from the defaults. */
-function insertedValues(row: WorkingRow): Columns {
-  const values: Columns = {}
-  for (const name of inserted) {
-    const value = columnValues[name](row)
-    if (value !== undefined && value !== null && value !== INSERTED_DEFAULTS[name]) values[name] = value
+/**
+ * The columns of rows that differ from the defaults; what is equal in all rows stands in `alike`, once. Of a row alone,
+ * nothing does.
+ */
+function valuesOf(
+  rows: readonly WorkingRow[],
+  columns: readonly InsertedColumn[],
+  defaults: { readonly [Name in InsertedColumn]?: unknown },
+): { readonly alike: Columns; readonly values: readonly Columns[] } {
+  const alike: Columns = {}
+  const values = rows.map((): Columns => ({}))
+  const each = rows.map((): unknown => undefined)
+  // By index: this runs for each column of each row of a batch, and an iterator would cost more than the value.
+  for (const name of columns) {
+    const valueOf = columnValues[name]
+    let isAlike = rows.length > 1
+    for (let at = 0; at < rows.length; at++) {
+      each[at] = valueOf(rows[at]!)
+      if (each[at] !== each[0]) isAlike = false
+    }
+    if (isAlike) {
+      if (each[0] !== undefined && each[0] !== defaults[name]) alike[name] = each[0]
+      continue
+    }
+    for (let at = 0; at < rows.length; at++) {
+      const value = each[at]
+      if (value !== undefined && value !== null && value !== defaults[name]) values[at]![name] = value
+    }
   }
-  return values
-}
-
-/** The columns that a move may change. */
-function movedValues(row: WorkingRow): Columns {
-  const values: Columns = { id: row.job.id }
-  for (const name of movedColumns) values[name] = columnValues[name](row)
-  values.payload = row.payload
-  return values
+  return { alike, values }
 }
 
 /** The rows of the tags of a job. */
@@ -98,13 +112,16 @@ export function writesOf(workspace: PostgresWorkspace): object {
   const loaded = workspace.loaded.filter(({ removed }) => !removed)
   const added = workspace.inserts.filter(({ removed }) => !removed)
   const kept = [...loaded, ...added]
+  const moved = loaded.filter(({ changed }) => changed)
+  const insertedRows = valuesOf(added, inserted, INSERTED_DEFAULTS)
+  const movedRows = valuesOf(moved, movedColumns, {})
   const isKept = ({ row }: { readonly row: WorkingRow | undefined }): boolean => row?.removed !== true
   const lists: Record<string, readonly unknown[]> = {
     removed: workspace.loaded.filter(({ removed }) => removed).map(({ job }) => job.id),
     untagged: workspace.loaded.filter(({ removed }) => removed).flatMap(tagRows),
     tagged: added.flatMap(tagRows),
-    inserted: added.map(insertedValues),
-    changed: loaded.filter(({ changed }) => changed).map(movedValues),
+    inserted: insertedRows.values,
+    changed: moved.map(({ job, payload }, at) => ({ id: job.id, ...movedRows.values[at], ...payload })),
     renewed: loaded
       .filter(({ changed, renewed }) => renewed && !changed)
       .map(({ job }) => ({ id: job.id, lease_until: time(job.leaseUntil), ahead: job.ahead })),
@@ -133,6 +150,8 @@ export function writesOf(workspace: PostgresWorkspace): object {
   }
   const writes: Record<string, unknown> = {}
   for (const [name, list] of Object.entries(lists)) if (list.length > 0) writes[name] = list
+  if (Object.keys(insertedRows.alike).length > 0) writes.insertedAlike = insertedRows.alike
+  if (Object.keys(movedRows.alike).length > 0) writes.changedAlike = movedRows.alike
   if (workspace.removedFence > 0) writes.fence = workspace.removedFence
   return writes
 }

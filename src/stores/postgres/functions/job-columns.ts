@@ -172,6 +172,5 @@ export const INSERTED = Object.keys(insertedColumns).join(', ')
 export const INSERTED_VALUES = Object.keys(insertedColumns)
   .map((name) => given(name as InsertedColumn))
   .join(', ')
-/** SQL: assigns what a move changes, from the rows `x`; and the columns of `x` with their types. */
+/** SQL: assigns what a move changes, from the rows `x`. */
 export const MOVED_ASSIGNMENTS = movedColumns.map((name) => `${name} = ${given(name)}`).join(', ')
-export const MOVED_TYPES = movedColumns.map((name) => `${name} ${insertedColumns[name]}`).join(', ')

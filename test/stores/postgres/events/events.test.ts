@@ -173,7 +173,7 @@ test.each(Array.from({ length: seeds }, (_, n) => from + n))(
       const cursors = quick.map(({ cursor }) => Number(cursor))
       expect(cursors).toEqual(cursors.map((_, n) => cursors[0]! + n))
     }
-    expect(new Set(short.ways())).toContain('claim')
+    expect(new Set(short.ways())).toContain('fast_claim')
     for (const listener of listeners) listener.stop()
   },
 )
@@ -184,7 +184,7 @@ test('a queue is not drained while a job waits that may not be leased ahead', as
   await send({ groups: [...jobs(1, 'a'), ...jobs(1, 'a', { attempts: 1 })] })
   short.ways()
   expect(await claim(1, { ahead: 5 })).toHaveLength(1)
-  expect(short.ways()).toEqual(['claim', 'commit'])
+  expect(short.ways()).toEqual(['fast_claim', 'commit'])
   expect(await claim(1, { ahead: 5 })).toHaveLength(1)
   for (const listener of listeners) await listener.until(() => listener.all.length >= 5, 'all events are received')
   const [quick, slow, reference] = listeners.map(({ all }) => inOrder(all))
@@ -216,7 +216,7 @@ test.each([
     short.ways()
     const { asks } = await d.commit({ groups: more ? [[put('plain', 1, 0)]] : [], asks: [ask(want)] })
     expect(asks[0]).toHaveLength(5)
-    expect(short.ways()).toEqual([more ? 'commit' : 'claim'])
+    expect(short.ways()).toEqual([more ? 'commit' : 'fast_claim'])
     await listener.received(d)
     expect(drained()).toBe(1)
     await theirs.query('rollback')
@@ -244,11 +244,11 @@ test.each([
   await theirs.query('begin')
   // Another worker, of other names, whose claim has looked what waits and is not committed yet.
   await theirs.query(
-    `select ${schema}.claim_v1('other', 1, 'other', 'w2', '{mill}', '{limit:mill}', '{a}', '{""}', '{30000}', null, 5, 0, null, ${now})`,
+    `select ${schema}.fast_claim_v1('other', 1, 'other', 'w2', '{mill}', '{limit:mill}', '{a}', '{""}', '{30000}', null, 5, 0, null, ${now})`,
   )
   short.ways()
   await claimed()
-  expect(short.ways()).toEqual([more ? 'commit' : 'claim'])
+  expect(short.ways()).toEqual([more ? 'commit' : 'fast_claim'])
   await theirs.query('commit')
   await listener.received(d)
   expect(drained()).toBe(1)
@@ -278,7 +278,7 @@ test('a claim that begins where the last one ended sees what was placed below si
   await d.claim(1)
   short.ways()
   await d.claim(1)
-  expect(short.ways()).toEqual(['claim'])
+  expect(short.ways()).toEqual(['fast_claim'])
   const theirs = new Driver(far, 'marks')
   await listener.received(theirs)
   expect(listener.all.filter(({ type }) => type === 'drained')).toEqual([])

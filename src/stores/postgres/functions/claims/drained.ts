@@ -1,39 +1,7 @@
-// stores/postgres/functions/helpers.ts: small functions that commits and reads share.
-import { RECORD } from './job-columns.js'
+// stores/postgres/functions/claims/drained.ts: the functions that find out whether jobs of a queue wait.
 
-/**
- * Functions that encode records and events, read settings, and find waiting jobs. `record` encodes in the order of
- * `rows.ts`.
- */
-export const helpers = `
-create or replace function {S}.record_{V}(j {S}.job) returns json language sql stable as $$
-  select json_build_array(${RECORD})
-  from (select q.name as queue, l.name, l.version from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
-$$;
-
--- A claimed job: in a short form if nothing happened to it before.
-create or replace function {S}.claimed_record_{V}(j {S}.job) returns text language sql stable as $$
-  select case when j.touched then {S}.record_{V}(j)::text
-    else json_build_array(j.lane, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.lease_until, j.ahead, j.created_at,
-      j.data, j.settings, j.dedup, j.grp, j.parent)::text end
-$$;
-
--- The value of a setting; an empty object if it is missing or not an object, because a setting must not make a commit fail.
-create or replace function {S}.setting_{V}(name text) returns jsonb language plpgsql stable as $$
-declare
-  stored text;
-  parsed jsonb;
-begin
-  select value into stored from {S}.cell where key = name;
-  if not found then return '{}'; end if;
-  begin
-    parsed := stored::jsonb;
-  exception when others then
-    return '{}';
-  end;
-  return case when jsonb_typeof(parsed) = 'object' then parsed else '{}' end;
-end $$;
-
+/** `is_drained` is asked by claims: it decides whether they report that the queue has no more waiting jobs. */
+export const drained = `
 -- Whether a queue has waiting jobs; \`orders\` holds the order in each lane from which to look. Turns may be equal, other
 -- orders are not.
 create or replace function {S}.has_waiting_{V}(of int, orders jsonb) returns boolean language sql volatile as $$
@@ -71,7 +39,7 @@ create or replace function {S}.has_waiting_below_{V}(of int, cursors jsonb) retu
 $$;
 
 -- Whether jobs of a queue wait that have expired, and that upkeep has still to cancel: among the rows that are due for
--- longest. Claims pass over them, so their positions do not tell.
+-- longest. Claims pass over them, so the positions of claims do not show it.
 create or replace function {S}.has_expired_{V}(of int, t bigint) returns boolean language sql volatile as $$
   select exists (
     select 1 from (
@@ -113,7 +81,7 @@ begin
       select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is not null
         and (j.priority, j.ord) >= ((orders->(l.id::text)->>0)::bigint, (orders->(l.id::text)->>1)::bigint) limit 1) w
     where l.queue = of and l.shared and orders ? l.id::text)
-  -- Jobs that nobody holds, or that this commit has locked without claiming them.
+  -- Jobs that no transaction holds, or that this commit has locked without claiming them.
   or exists (select 1 from {S}.waiting_elsewhere_{V}(of, orders, cursors) y where y.holder in (0::text::xid, pg_current_xact_id()::xid)) then return false; end if;
   return not exists (
     select 1 from {S}.waiting_elsewhere_{V}(of, orders, cursors) y where y.holder not in (
@@ -123,11 +91,4 @@ begin
     -- Of several commits that find this at the same moment, one reports it.
     and pg_try_advisory_xact_lock(hashtextextended('{S}:drained:' || of, 0));
 end $$;
-
--- All counts, by lane or queue.
-create or replace function {S}.counts_{V}() returns table (of int, what text, n numeric) language sql stable as $$
-  select y.of, y.what, sum(y.n) from (
-    select split_part(e.key, ' ', 1)::int as of, split_part(e.key, ' ', 2) as what, e.value::bigint as n
-      from {S}.writer w cross join lateral jsonb_each_text(w.counts) e where w.counts <> '{}') y group by 1, 2
-$$;
 `

@@ -1,23 +1,28 @@
-// stores/postgres/functions/fast-complete.ts: the fast path of a batch that only completes jobs for their lease holders.
-import { declarations, hasWatchers, isRefused, keepReceipt, manyEvents, UNIT, writeSettings } from './fast-parts.js'
+// stores/postgres/functions/commits/fast-complete.ts: the fast path of a batch that only completes jobs for their lease holders.
+import { UNIT, writeSettings } from '../fast-parts.js'
 
 /**
- * Completes jobs that nobody waits for, each with its result or none. Raises MR006, and has done nothing, if the engine
+ * Completes jobs that no job waits for, each with its result or none. Raises MR006, and has done nothing, if the engine
  * has to decide: a lease was lost, a job is part of a longer chain or has dependents, or another transaction holds a row.
- * Returns null if the batch was applied before.
+ * Returns null if the batch was applied before. PL/pgSQL pays for each variable and expression in every transaction, so
+ * the fast paths have few.
  */
 export const fastComplete = `
-create or replace function {S}.complete_{V}(by text, number bigint, origin text, ids text, fences text, results text, clock bigint) returns text
+create or replace function {S}.fast_complete_{V}(by text, number bigint, origin text, ids text, fences text, results text, clock bigint) returns text
   language plpgsql volatile
   ${writeSettings}
 as $millrace$
 #variable_conflict use_variable
 declare
-  ${declarations}
+  t bigint := coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000));
+  locks text := pg_advisory_xact_lock_shared(hashtextextended('{S}:recording', 0))::text
+    || pg_advisory_xact_lock(hashtextextended('{S}:writer:' || by, 0))::text;
   refused boolean; recording boolean; listened boolean; ended text[] := string_to_array(ids, ${UNIT}); completed int; done text[]; lanes int[]; keyed text[];
   attempts text; texts text; freed text[]; c_of int[]; c_what text[]; c_n int[]; hints text;
 begin
-  select ${isRefused}, ${hasWatchers}, exists (select 1 from peer y where y.until > t and y.id <> origin) into refused, recording, listened;
+  select (select w.seq from writer w where w.id = by) >= number or current_setting('transaction_isolation') <> 'read committed',
+      exists (select 1 from peer y where y.events_until > t), exists (select 1 from peer y where y.until > t and y.id <> origin)
+    into refused, recording, listened;
   if refused then return null; end if;
   begin
     -- In almost all cases no other transaction holds these rows: update them directly, and do not wait for a lock.
@@ -64,9 +69,10 @@ begin
   -- A lease that has ended may make room under a limit.
   select array_agg(q.name) into freed from (select distinct l.queue from unnest(lanes) z(lane) join lane l on l.id = z.lane) y join queue q on q.id = y.queue
     where exists (select 1 from cell c where c.key = 'limit:' || q.name) and is_limited_{V}(setting_{V}('limit:' || q.name)) and has_waiting_{V}(q.id, '{}');
-  ${keepReceipt('by', 'number', "''", "''", "'null'")}
+  perform keep_receipt_{V}(by, number, t, format('{"again":true,"now":%s,"groups":[],"renewals":[],"claim":null}', t), c_of, c_what, c_n);
   if recording then
-    insert into event (events, body) values (completed, ${manyEvents('completed', { at: 't', ids: `array_to_string(done, ${UNIT})`, lanes: 'lanes', lane: "array_to_string(lanes, ',')", attempts: 'attempts', results: 'texts' })});
+    insert into event (events, body) values (completed,
+      many_events_{V}('completed', t, null, array_to_string(done, ${UNIT}), lanes, array_to_string(lanes, ','), attempts, texts, null));
   end if;
   hints := format('"events":%s,"work":%s,"due":[],"revoked":[],"orders":[]', recording::int, coalesce(array_to_json(freed), '[]'));
   if listened and (recording or freed is not null) then perform pg_notify('{C}', '{"from":' || to_json(origin) || ',' || hints || '}'); end if;

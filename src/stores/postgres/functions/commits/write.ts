@@ -1,13 +1,12 @@
-// stores/postgres/functions/write.ts: writes what the engine has made of a working set, each kind of row in one statement.
-import { ERRORS_KEPT, LOGS_KEPT } from '../../../job/job.js'
-import {
-  INSERTED,
-  INSERTED_DEFAULTS,
-  INSERTED_VALUES,
-  MOVED_ASSIGNMENTS,
-  MOVED_TYPES,
-  UNPLACED,
-} from './job-columns.js'
+// stores/postgres/functions/commits/write.ts: writes what the engine has made of a working set, each kind of row in one statement.
+import { ERRORS_KEPT, LOGS_KEPT } from '../../../../job/job.js'
+import { INSERTED, INSERTED_DEFAULTS, INSERTED_VALUES, MOVED_ASSIGNMENTS, UNPLACED } from '../job-columns.js'
+
+/** The values that are not sent. */
+const DEFAULTS = JSON.stringify(INSERTED_DEFAULTS)
+
+/** The errors that are kept beside a new one. */
+const EARLIER_ERRORS = ERRORS_KEPT - 1
 
 /** Writes the changes of a batch; `writes.ts` makes them. All rows were locked when the working set was loaded. */
 export const write = `
@@ -16,6 +15,8 @@ create or replace function {S}.place_{V}(n bigint, base bigint) returns bigint l
   select case when base is null then n when n >= ${UNPLACED} then n - ${UNPLACED} + base when n < -${UNPLACED} then n + ${UNPLACED} - base else n end
 $$;
 
+-- Columns that are equal in all new rows, or in all changed ones, are sent once: \`insertedAlike\`, \`changedAlike\`. A changed
+-- row has the payload that it changes.
 create or replace function {S}.write_{V}(w jsonb, t bigint, base bigint) returns void language plpgsql volatile as $millrace$
 #variable_conflict use_column
 begin
@@ -39,21 +40,21 @@ begin
   if w ? 'inserted' then
     insert into job (${INSERTED})
       select ${INSERTED_VALUES}
-      from jsonb_populate_recordset(jsonb_populate_record(null::job, '${JSON.stringify(INSERTED_DEFAULTS)}'), w->'inserted') x;
+      from jsonb_populate_recordset(jsonb_populate_record(null::job, '${DEFAULTS}' || coalesce(w->'insertedAlike', '{}')), w->'inserted') x;
   end if;
   if w ? 'changed' then
     update job j set
         ${MOVED_ASSIGNMENTS},
         claim = case when x.state = 'active' then j.claim end, touched = true,
-        data = case when x.payload ? 'data' then x.payload->>'data' else j.data end,
-        memo = coalesce(x.payload->>'memo', j.memo),
-        progress = coalesce(x.payload->>'progress', j.progress),
-        result = case when x.payload ? 'result' then x.payload->>'result' else j.result end,
-        error = case when x.payload ? 'error' then x.payload->>'error' else j.error end,
+        data = case when x.value ? 'data' then x.data else j.data end,
+        memo = coalesce(x.memo, j.memo),
+        progress = coalesce(x.progress, j.progress),
+        result = case when x.value ? 'result' then x.result else j.result end,
+        error = case when x.value ? 'error' then x.error else j.error end,
         -- The last failed attempts, and the new ones.
-        errors = case when x.payload ? 'failures' then (coalesce(j.errors, '{}') || array(select jsonb_array_elements_text(x.payload->'failures')))
-            [greatest(1, coalesce(cardinality(j.errors), 0) + jsonb_array_length(x.payload->'failures') - ${ERRORS_KEPT - 1}):] else j.errors end
-      from jsonb_to_recordset(w->'changed') x(id text, ${MOVED_TYPES}, payload jsonb)
+        errors = case when x.value ? 'failures' then (coalesce(j.errors, '{}') || array(select jsonb_array_elements_text(x.value->'failures')))
+            [greatest(1, coalesce(cardinality(j.errors), 0) + jsonb_array_length(x.value->'failures') - ${EARLIER_ERRORS}):] else j.errors end
+      from rows from (jsonb_populate_recordset(jsonb_populate_record(null::job, coalesce(w->'changedAlike', '{}')), w->'changed'), jsonb_array_elements(w->'changed')) x
       where j.id = x.id;
   end if;
   if w ? 'renewed' then

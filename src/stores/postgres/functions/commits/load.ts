@@ -1,12 +1,11 @@
-// stores/postgres/functions/load.ts: reads the working set of a batch: the rows that the engine may need to apply it.
-import { backlogStates } from '../../../job/limits.js'
-import { unfinishedStates } from '../../../job/job.js'
-import { READ_BYTES } from '../../../store/read-pages.js'
-import { turnOf } from './groups.js'
-import { WORKING_RECORD } from './job-columns.js'
+// stores/postgres/functions/commits/load.ts: reads the working set of a batch: the rows that the engine may need to apply it.
+import { backlogStates } from '../../../../job/limits.js'
+import { unfinishedStates } from '../../../../job/job.js'
+import { READ_BYTES } from '../../../../store/read-pages.js'
+import { WORKING_RECORD } from '../job-columns.js'
 
-const UNFINISHED = `('${unfinishedStates.join("', '")}')`
-const BACKLOG = `'{${backlogStates.join(',')}}'::text[]`
+const UNFINISHED = `'{${unfinishedStates.join(',')}}'`
+const BACKLOG = `'{${backlogStates.join(',')}}'`
 
 /** The number of family locks: a batch with many families must not need more locks than a server has. */
 const FAMILIES = 256
@@ -59,7 +58,7 @@ create or replace function {S}.chain_ends_{V}(chains text[], most int) returns j
       select o.id, o.chain_index, o.seq, o.state, o.result, o.error from {S}.job o where o.id = c.chain and o.chain is null
       union all
       select o.id, o.chain_index, o.seq, o.state, o.result, o.error from {S}.job o where o.chain = c.chain) j
-  ) y where y.n <= most or y.state in ${UNFINISHED}
+  ) y where y.n <= most or y.state = any (${UNFINISHED})
 $$;
 
 -- Reads the working set of a batch. Locks what the batch may change, and marks as busy what another transaction holds: it
@@ -153,9 +152,9 @@ begin
       cross join lateral (select o.id, coalesce(o.chain, o.id) as chain, o.lane from job o where o.id = e.id offset 0) j;
     for item in select c.chain, j.id, j.state, j.kind, j.lane, j.priority, j.ord from json_array_elements(reachable) e cross join lateral (select e.value->>1 as chain) c
         cross join lateral (
-          select o.* from job o where o.id = c.chain and o.chain is null and o.state in ${UNFINISHED}
-          union all select o.* from job o where o.chain = c.chain and o.state in ${UNFINISHED}) j loop
-      perform 1 from job o where o.id = item.id and o.state in ${UNFINISHED} for share skip locked;
+          select o.* from job o where o.id = c.chain and o.chain is null and o.state = any (${UNFINISHED})
+          union all select o.* from job o where o.chain = c.chain and o.state = any (${UNFINISHED})) j loop
+      perform 1 from job o where o.id = item.id and o.state = any (${UNFINISHED}) for share skip locked;
       if not found then busy := busy || ('chain ' || item.chain); end if;
     end loop;
     -- A concurrent claim skips the jobs that are locked here: its worker is notified that there is work.
@@ -192,7 +191,7 @@ begin
       -- A finished job that starts over takes its key again.
       busy := busy || array(
         select 'key ' || o.key from jsonb_array_elements(asked->'rows') e
-        cross join lateral (select j.dedup::json->>'key' as key from job j where j.id = e.value->>0 and j.id = any (keyed) and j.state not in ${UNFINISHED} offset 0) o
+        cross join lateral (select j.dedup::json->>'key' as key from job j where j.id = e.value->>0 and j.id = any (keyed) and j.state <> all (${UNFINISHED}) offset 0) o
         where e.value->>3 = '1' and not pg_try_advisory_xact_lock(hashtextextended('{S}:key:' || o.key, 0)));
       busy := busy || array(
         select 'key ' || o.key from jsonb_array_elements(asked->'rows') e
@@ -261,10 +260,10 @@ begin
         busy := busy || ('backlog ' || item.name || chr(31) || item.grp);
       end if;
       group_backlogs := (group_backlogs::jsonb || jsonb_build_array(jsonb_build_array(item.name, item.grp, (
-        select count(*) from unnest(${BACKLOG}) s(state) cross join lateral (
+        select count(*) from unnest(${BACKLOG}::text[]) s(state) cross join lateral (
           select 1 from job j where j.queue = item.id and j.grp = item.grp and j.state = s.state and (j.state || '') <> 'active' and j.kind = 'job') z),
         (select coalesce(json_agg(y.id order by y.seq), '[]') from (
-          select z.id, z.seq from unnest(${BACKLOG}) s(state) cross join lateral (
+          select z.id, z.seq from unnest(${BACKLOG}::text[]) s(state) cross join lateral (
             select j.id, j.seq from job j where j.queue = item.id and j.grp = item.grp and j.state = s.state and (j.state || '') <> 'active' and j.kind = 'job'
             order by j.seq limit 1 + (asked->>'changes')::int) z order by z.seq limit 1 + (asked->>'changes')::int) y))))::json;
     end loop;
@@ -281,7 +280,7 @@ begin
   rows := json_build_object('rows', changed, 'leased', leased, 'dependents', depend)::text;
   -- Turns of groups: where the queue is, and the last turns of the group in each priority.
   if grouped then
-    select coalesce(json_agg(json_build_array(q.name, g.grp, g.priority, ${turnOf('g.queue', 'g.priority')}, (
+    select coalesce(json_agg(json_build_array(q.name, g.grp, g.priority, reached_turn_{V}(g.queue, g.priority), (
         select coalesce(json_agg(json_build_array(y.id, y.ord)), '[]') from (
           select m.id, m.ord from lane l cross join lateral (
             select j.id, j.ord from job j where j.lane = l.id and j.grp = g.grp and j.priority = g.priority and j.grp is not null and j.state = 'waiting' and j.kind <> 'schedule'

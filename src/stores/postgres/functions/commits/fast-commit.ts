@@ -1,5 +1,5 @@
-// stores/postgres/functions/fast-commit.ts: the fast path of a batch that was decided without its working set.
-import { hasWatchers, writeSettings } from './fast-parts.js'
+// stores/postgres/functions/commits/fast-commit.ts: the fast path of a batch that was decided without its working set.
+import { writeSettings } from '../fast-parts.js'
 
 /** How many milliseconds the time of a batch, which its process has estimated, may differ from that of the server. */
 const MOST_APART = 1_000
@@ -21,7 +21,7 @@ declare
 begin
   if begin_commit_{V}(b->>'w', (b->>'q')::bigint) is not null then return null; end if;
   perform check_batch_{V}(b);
-  if (known->>'fence')::bigint <> (select last_value from fence) or (known->>'recording')::boolean <> ${hasWatchers}
+  if (known->>'fence')::bigint <> (select last_value from fence) or (known->>'recording')::boolean <> exists (select 1 from peer y where y.events_until > t)
       or abs(t - (b->>'at')::bigint) > ${MOST_APART} then return null; end if;
   -- Rows that others hold are not waited for.
   if known ? 'held' then
