@@ -19,7 +19,7 @@ const MOST_SEARCHED = 100_000
 const SEARCHED_A_CALL = 5_000
 
 /** Reads of one call: a read may find no job to look at. */
-const READS_A_CALL = 25
+const READS_A_CALL = 50
 
 /** Jobs per read. */
 const SEARCH_PAGE = 500

@@ -44,7 +44,6 @@ export const parameterTypes = {
   events: ['bigint', 'int', 'bigint', 'int', 'bigint'],
   fast_commit: ['jsonb'],
   find: ['jsonb'],
-  find_filtered: ['jsonb'],
   failures: ['jsonb'],
   get_one: ['jsonb'],
   get_many: ['jsonb', 'bigint'],

@@ -6,7 +6,7 @@ import { fastAdd } from './fast-add.js'
 import { fastClaim } from './fast-claim.js'
 import { fastCommit } from './fast-commit.js'
 import { fastComplete } from './fast-complete.js'
-import { findFiltered } from './find-filtered.js'
+import { find } from './find.js'
 import { groups } from './groups.js'
 import { heads } from './heads.js'
 import { helpers } from './helpers.js'
@@ -17,4 +17,4 @@ import { reads, watching } from './reads.js'
 import { write } from './write.js'
 
 /** The SQL that creates every function that the store calls. */
-export const functions = `${helpers}${groups}${load}${write}${commit}${fastCommit}${fastClaim}${fastAdd}${fastComplete}${reads}${heads}${pages}${findFiltered}${watching}${insertJob}${addJob}`
+export const functions = `${helpers}${groups}${load}${write}${commit}${fastCommit}${fastClaim}${fastAdd}${fastComplete}${reads}${heads}${pages}${find}${watching}${insertJob}${addJob}`

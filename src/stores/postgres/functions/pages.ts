@@ -1,6 +1,6 @@
 // stores/postgres/functions/pages.ts: reads whose answers are bounded in bytes, and due jobs without payloads.
 import { rowBytes } from './fast-parts.js'
-import { clock, readSettings } from './reads.js'
+import { clock, ofLane, readSettings, record } from './reads.js'
 
 /** The sum of the entries before this one, in the given order; 0 for the first. */
 const before = (of: string, order: string): string =>
@@ -36,38 +36,18 @@ export const pages = `
 create or replace function {S}.get_many_{V}(ids jsonb, bytes bigint) returns text language plpgsql stable ${readSettings} as $$
 declare
   wanted text;
-  record text;
+  found text;
   records text[] := '{}';
   size bigint;
   total bigint := 0;
 begin
   for wanted in select value from jsonb_array_elements_text(ids) with ordinality order by ordinality loop
     exit when total >= bytes;
-    select record_{V}(j)::text, ${rowBytes('j')} into record, size from job j where j.id = wanted;
-    records := records || coalesce(record, 'null');
+    select ${record}, ${rowBytes('j')} into found, size from job j ${ofLane('j')} where j.id = wanted;
+    records := records || coalesce(found, 'null');
     total := total + coalesce(size, 0);
   end loop;
   return '[' || array_to_string(records, ',') || ']';
-end $$;
-
--- A page of jobs, and whether there are more.
-create or replace function {S}.find_{V}(asked jsonb) returns text language plpgsql stable ${readSettings} as $$
-declare
-  direction int := case when asked->>'order' = 'newest' then -1 else 1 end;
-  most int := (asked->>'limit')::int;
-  row_ids tid[] := matching_rows_{V}(asked || jsonb_build_object('limit', most + 1));
-  page tid[] := '{}';
-  row_id tid;
-  total bigint := 0;
-  rows text;
-begin
-  for row_id in select z.ctid from job z where z.ctid = any (row_ids) order by z.seq * direction loop
-    exit when cardinality(page) = most or (total >= (asked->>'bytes')::bigint and cardinality(page) > 0);
-    page := page || row_id;
-    select total + ${rowBytes('z')} into total from job z where z.ctid = row_id;
-  end loop;
-  select string_agg(record_{V}(z)::text, ',' order by z.seq * direction) into rows from job z where z.ctid = any (page);
-  return '{"rows":[' || coalesce(rows, '') || '],"more":' || (cardinality(page) < cardinality(row_ids))::text || '}';
 end $$;
 
 -- Due jobs of some queues, without payloads, and the time at which the next one is due.
