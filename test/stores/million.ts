@@ -1,6 +1,6 @@
 // test/stores/million.ts: fills the tables of a store with a million jobs of all kinds, in SQL, for query plans and benches.
-import { Queue } from '../../src/index.js'
-import type { ListOptions } from '../../src/index.js'
+import { Queue } from 'millrace'
+import type { ListOptions } from 'millrace'
 import type { Store } from '../../src/store/store.js'
 
 /** The queue of these jobs. */
