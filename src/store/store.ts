@@ -58,6 +58,12 @@ export interface Query {
   readonly errorCode?: string
   /** Whose last error has this fingerprint. */
   readonly fingerprint?: string
+  /**
+   * For an index of values: documents `{ data, result }` as JSON, of each list one of which is contained in each job
+   * wanted. A page that was read from such an index is `indexed`; it holds every match and may hold other jobs. A store
+   * without one ignores this.
+   */
+  readonly contains?: readonly (readonly string[])[]
   /** Continue after this cursor. */
   readonly cursor?: string
   /**
@@ -92,6 +98,8 @@ export interface Page<T> {
   readonly cursor?: string
   /** How many jobs match, of those that this call looked at; only of a query that counts. */
   readonly count?: number
+  /** The page was read from an index of values, by `contains`: no job was left out. */
+  readonly indexed?: true
 }
 
 /**
@@ -422,6 +430,12 @@ export interface Store<Given = unknown, Taken = Given> {
    * `OTHER_DATABASE`. Where the driver is synchronous, everything is written before the call returns its promise.
    */
   transact?<T>(work: (tx: Given) => Promise<T>, within?: Tx): Promise<T>
+
+  /**
+   * Adds the index of values of a queue, or drops it, while everything else goes on; resolves when that is done. Only for
+   * stores that can have one.
+   */
+  indexValues?(queue: string, wanted: boolean): Promise<void>
 
   /** Releases all resources. Idempotent; calls after it are refused with `STORE_CLOSED`. */
   close(): Promise<void>

@@ -28,7 +28,7 @@ export interface ListOptions<Name extends string = string> extends JobFilter<Nam
 }
 
 /** A page of a list; of a search, with how far it went. */
-export type ListedPage = Page<JobRecord> & Partial<Pick<SearchPage, 'searched' | 'stoppedAt'>>
+export type ListedPage = Page<JobRecord> & Partial<Pick<SearchPage, 'searched' | 'stoppedAt' | 'exact'>>
 
 /** One page of a list. */
 export async function listPage(session: Session, queue: string, options: ListOptions, now: Time): Promise<ListedPage> {

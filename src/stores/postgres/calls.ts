@@ -51,6 +51,7 @@ export const parameterTypes = {
   lane_names: ['jsonb'],
   lane_ids: ['jsonb', 'boolean'],
   revoked: ['jsonb'],
+  search_index: ['text', 'boolean'],
   skip: ['int', 'bigint'],
   tally: ['jsonb'],
   tidy: ['bigint', 'int', 'bigint'],

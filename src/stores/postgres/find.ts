@@ -31,14 +31,20 @@ export interface PageAnswer {
   readonly rows: readonly RecordRow[]
   readonly after: readonly [at: number, seq: number] | null
   readonly count: number | null
+  readonly indexed?: boolean
 }
 
 /** Decodes a page. Its cursor is the number of the last row looked at; by the time of the end, after that time. */
-export function pageOf({ rows, after, count }: PageAnswer, { order }: Query, settings: SettingsCache): Page<JobRecord> {
+export function pageOf(
+  { rows, after, count, indexed }: PageAnswer,
+  { order }: Query,
+  settings: SettingsCache,
+): Page<JobRecord> {
   return {
     items: rows.map((row) => recordOf(row, settings)),
     ...(after !== null && { cursor: order === 'finished' ? after.join('.') : String(after[1]) }),
     ...(count !== null && { count }),
+    ...(indexed === true && { indexed }),
   }
 }
 

@@ -18,7 +18,7 @@ interface Explained {
 }
 
 /** What a call did that it should not, in words; and how many statements it ran on tables of jobs. */
-export interface Misdeeds {
+interface Misdeeds {
   readonly found: readonly string[]
   readonly onJobs: number
 }
@@ -40,7 +40,7 @@ const settings = {
   'auto_explain.log_level': 'notice',
 }
 
-const tables = ['job', 'edge', 'key', 'tag']
+const tables = new Set(['job', 'edge', 'key', 'tag'])
 
 function* nodesOf(node: Node): Generator<Node> {
   yield node
@@ -68,7 +68,7 @@ export function explainedPool(url: string): ExplainedPool {
       for (const { 'Query Text': text, Plan } of plans) {
         for (const node of nodesOf(Plan)) {
           const type = node['Node Type']
-          const ofJobs = tables.includes(node['Relation Name'] ?? '')
+          const ofJobs = tables.has(node['Relation Name'] ?? '')
           if (ofJobs) onJobs++
           const read =
             (node['Actual Rows'] +

@@ -55,7 +55,7 @@ beforeAll(async () => {
   db.exec('PRAGMA synchronous = OFF')
   await fillMillion(first, 'sqlite', (sql) => db.exec(sql))
   await first.close()
-  store = sqlite(db as never) as Store
+  store = sqlite(db as never)
   queue = new Queue(MILLION_QUEUE, { store })
   expect(await queue.count({})).toEqual({ count: MILLION, exact: true })
 }, 600_000)
@@ -86,7 +86,7 @@ async function misdeeds(call: () => Promise<unknown>, most: number): Promise<rea
     const values = Array.from({ length: parameters }, () => null)
     for (const step of Driver.prototype.prepare.call(db, `EXPLAIN QUERY PLAN ${sql}`).all(...values)) {
       const { detail } = step as { detail: string }
-      if ((/^SCAN/.test(detail) && !small.test(detail)) || (!sorts && detail.startsWith('USE TEMP B-TREE')))
+      if ((detail.startsWith('SCAN') && !small.test(detail)) || (!sorts && detail.startsWith('USE TEMP B-TREE')))
         found.push(`${detail}: ${sql}`)
     }
   }

@@ -9,6 +9,12 @@ const FEW_IDS = 1_000
 /** More jobs of a tag than this are not counted to find the rarest. */
 const MANY_TAGGED = 1_000
 
+/** The most jobs that are found by their values in an index: they are sorted for each page. */
+const MOST_FOUND = 10_000
+
+/** Values of jobs of more bytes than this are in no index of values. */
+const MOST_INDEXED = 131_072
+
 /** The most lists in which the first job added from a time on is looked up. */
 const MOST_SEARCHED = 3
 
@@ -151,6 +157,27 @@ begin
     order by j.finished_at desc, j.seq desc limit most) y;
 end $$;
 
+-- The jobs of a queue that contain one document of each list, from the index of values: null without one, or if they are more
+-- than ${MOST_FOUND}. Also jobs whose values the index does not hold. The predicate of the index is a constant.
+create or replace function {S}.searched_{V}(of int, wanted jsonb) returns tid[] language plpgsql stable
+  set enable_bitmapscan = on set enable_indexscan = off set enable_seqscan = off as $$
+declare
+  fits text := 'true';
+  e record;
+  found tid[];
+begin
+  if not exists (select 1 from pg_index i where i.indexrelid = to_regclass(format('{S}.job_search_%s', of)) and i.indisvalid and i.indisready) then
+    return null;
+  end if;
+  for e in select string_agg(format('search_document(j.data, j.result) @> %L::jsonb', d.value), ' or ') as one_of
+      from jsonb_array_elements(wanted) w cross join lateral jsonb_array_elements_text(w.value) d group by w.value loop
+    fits := fits || ' and (' || e.one_of || ')';
+  end loop;
+  execute format('select coalesce(array_agg(y.tid), ''{}'') from (select j.ctid as tid from job j where j.queue = %s and (%s or search_document(j.data, j.result) @> ''{"unread": true}'') limit %s) y',
+    of, fits, ${MOST_FOUND + 1}) into found;
+  return case when cardinality(found) <= ${MOST_FOUND} then found end;
+end $$;
+
 -- A page of jobs: the rows of the lists of a query, merged. Of a filtered query, at most ${ROWS_LOOKED} rows are looked at. Of many lists, a
 -- page holds few jobs of each: it reads a few of each and, as long as they do not fill the page, more from the last position
 -- up to which all jobs are known. Returns after which position to go on, if there may be more.
@@ -164,7 +191,7 @@ declare
   look int := case when (asked->>'filtered')::boolean then ${ROWS_LOOKED} else 2147483647 end;
   queues int[] := array(select q.id from queue q where not asked ? 'queue' or q.name = asked->>'queue');
   lanes int[] := array(select l.id from lane l where (not asked ? 'queue' or l.queue = any (queues)) and (not asked ? 'names' or asked->'names' ? l.name));
-  source text; rare text; many int; per int; most_per int;
+  source text; rare text; many int; per int; most_per int; found tid[];
   -- What each row is compared with; null: any value fits.
   own_queues int[] := case when asked ? 'queue' then queues end;
   own_lanes int[] := case when asked ? 'names' then lanes end;
@@ -199,7 +226,10 @@ declare
   page tid[] := '{}'; ats bigint[] := '{}'; seqs bigint[] := '{}';
   row_id tid; size bigint := 0; fit int := 0; rows text;
 begin
+  if asked ? 'contains' and asked ? 'queue' and cardinality(queues) = 1 then found := searched_{V}(queues[1], asked->'contains'); end if;
+  if found is not null then look := 2147483647; end if;
   source := case
+    when found is not null then 'values'
     when by_end then 'ended'
     when asked ? 'chain' then 'chain'
     when asked ? 'parent' then 'parent'
@@ -234,9 +264,13 @@ begin
   per := least(most_per, greatest(8, 2 * (most + 1) / many));
   loop
     with y as materialized (
-      select o.* from oldest_{V}(source, asked, queues, lanes, rare, after_seq, bounds[2], per) o where up
-      union all select o.* from newest_{V}(source, asked, queues, lanes, rare, bounds[1] - 1, after_seq, per) o where not up and not by_end
-      union all select o.* from ended_{V}(asked, queues, after_at, after_seq, per) o where by_end),
+      select o.* from oldest_{V}(source, asked, queues, lanes, rare, after_seq, bounds[2], per) o where up and found is null
+      union all select o.* from newest_{V}(source, asked, queues, lanes, rare, bounds[1] - 1, after_seq, per) o where not up and not by_end and found is null
+      union all select o.* from ended_{V}(asked, queues, after_at, after_seq, per) o where by_end and found is null
+      union all select o.tid, case when by_end then o.finished_at else 0 end, o.seq, 0 from unnest(found) u(tid)
+        cross join lateral (select z.ctid as tid, z.seq, z.finished_at from job z where z.ctid = u.tid offset 0) o
+        where case when by_end then (o.finished_at, o.seq) < (after_at, after_seq) when up then o.seq > after_seq and o.seq < bounds[2]
+          else o.seq < after_seq and o.seq >= bounds[1] end),
     -- All jobs up to here are known: the end of the list that was cut first.
     k as materialized (select y.at, y.seq from y where y.n = per order by y.at * sign, y.seq * sign limit 1),
     -- A job with several of the tags is in several lists.
@@ -296,7 +330,32 @@ begin
   if fit < cardinality(page) then cursor_at := array[ats[fit], seqs[fit]]; end if;
   select string_agg(${record}, ',' order by u.n) into rows
     from unnest(page[:fit]) with ordinality u(tid, n) cross join lateral (select * from job o where o.ctid = u.tid offset 0) j ${ofLane('j')};
-  return '{"rows":[' || coalesce(rows, '') || '],"after":' || coalesce(to_json(cursor_at)::text, 'null') || ',"count":null}';
+  return '{"rows":[' || coalesce(rows, '') || '],"after":' || coalesce(to_json(cursor_at)::text, 'null') || ',"count":null,"indexed":' || (found is not null)::text || '}';
+end $$;
+
+-- What an index of values holds of a job: of data that cannot be read as jsonb, or that is large, only that. Indexes depend on
+-- this function: it has no version, and never changes.
+create or replace function {S}.search_document(data text, result text) returns jsonb language plpgsql immutable as $$
+begin
+  if coalesce(octet_length(data), 0) + coalesce(octet_length(result), 0) > ${MOST_INDEXED} then return '{"unread": true}'; end if;
+  return jsonb_build_object('data', data::jsonb, 'result', result::jsonb);
+exception when others then return '{"unread": true}';
+end $$;
+
+-- The id of a queue, which is created if the index is wanted, and how its index of values is: none, building, broken or ready.
+create or replace function {S}.search_index_{V}(of_queue text, wanted boolean) returns text language plpgsql volatile ${readSettings} as $$
+declare
+  q int := (select y.id from queue y where y.name = of_queue);
+  found record;
+begin
+  if q is null and wanted then
+    perform pg_advisory_xact_lock(hashtextextended('{S}:queue:' || of_queue, 0));
+    insert into queue (name) values (of_queue) on conflict do nothing;
+    q := (select y.id from queue y where y.name = of_queue);
+  end if;
+  select i.indexrelid, i.indisvalid and i.indisready as ready into found from pg_index i where i.indexrelid = to_regclass(format('{S}.job_search_%s', q));
+  return json_build_object('queue', q, 'index', case when found is null then 'none' when found.ready then 'ready'
+    when exists (select 1 from pg_stat_progress_create_index p where p.index_relid = found.indexrelid) then 'building' else 'broken' end)::text;
 end $$;
 
 -- When a job failed last.
