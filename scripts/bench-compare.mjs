@@ -70,8 +70,9 @@ function buildOf(commit) {
     symlinkSync(resolve('node_modules'), join(folder, 'node_modules'))
     execFileSync('npx', ['tsc', '-p', 'tsconfig.build.json'], { cwd: folder, stdio: 'inherit' })
   }
-  rmSync(join(folder, 'bench'), { recursive: true, force: true })
+  for (const copied of ['bench', 'test']) rmSync(join(folder, copied), { recursive: true, force: true })
   cpSync('bench', join(folder, 'bench'), { recursive: true, filter: (path) => !path.includes('node_modules') })
+  cpSync('test/stores', join(folder, 'test/stores'), { recursive: true }) // the server and the data of some rows
   return folder
 }
 

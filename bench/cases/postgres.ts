@@ -6,6 +6,7 @@ import type { StoreSetup } from './composition.js'
 import { latencyBetween } from './latency.js'
 import type { Way } from '../measure/load.js'
 import type { Case, Contender, Sample, Section, Target } from '../measure/measure.js'
+import { postgresFilters } from './filters.js'
 import { postgresQueries } from './queries.js'
 import type { Places } from '../measure/scratch-files.js'
 import type { Backlog, Subject } from '../contenders/contender.js'
@@ -274,6 +275,11 @@ function lists(bench: Bench): Case {
   )
 }
 
+function filters(bench: Bench): Case {
+  const count = scaled(bench.full ? 1_000_000 : 100_000, bench.scale)
+  return postgresFilters(() => bench.databases(), openStore, count)
+}
+
 const setup = (bench: Bench): StoreSetup => ({
   durability: 'fsync',
   places: () => bench.databases(),
@@ -296,7 +302,7 @@ export function postgresSections(bench: Bench): readonly Section[] {
     },
     { name: 'PostgreSQL, several processes', cases: processes(bench) },
     { name: 'PostgreSQL, memory', cases: [memory(bench)] },
-    { name: 'PostgreSQL, lists and counts', cases: [lists(bench)] },
+    { name: 'PostgreSQL, lists and counts', cases: [lists(bench), filters(bench)] },
     { name: 'PostgreSQL, composition', cases: composing(setup(bench), scaled(40_000, bench.scale)), least: 3 },
   ]
   if (bench.full) sections.push({ name: 'PostgreSQL, by what is there already', cases: backlogs(bench), least: 5 })

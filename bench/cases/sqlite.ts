@@ -8,6 +8,7 @@ import type { Mode, Way, Weight } from '../measure/load.js'
 import type { Case, Contender, Sample, Section, Target } from '../measure/measure.js'
 import { raw } from '../contenders/raw-sqlite.js'
 import type { Scratch } from '../measure/scratch-files.js'
+import { sqliteFilters } from './filters.js'
 import { sqliteQueries } from './queries.js'
 import { millrace, openStore } from '../contenders/millrace-sqlite.js'
 import type { Backlog, Subject } from '../contenders/contender.js'
@@ -221,6 +222,10 @@ function lists({ scratch, full }: Bench): Case {
   return sqliteQueries(scratch, (path) => openStore(path, 'full'), full ? MILLION : 100_000, full ? '1M' : '100k')
 }
 
+function filters({ scratch, full }: Bench): Case {
+  return sqliteFilters(scratch, (path) => openStore(path, 'full'), full ? MILLION : 100_000)
+}
+
 const setup = ({ scratch }: Bench): StoreSetup => ({
   durability: 'full',
   places: () => scratch,
@@ -236,7 +241,7 @@ export function sqliteSections(bench: Bench): readonly Section[] {
     },
     { name: 'SQLite, synchronous=FULL, by what is there already', cases: backlogs(bench), least: bench.full ? 7 : 3 },
     { name: 'SQLite, synchronous=FULL, memory', cases: [memory(bench)] },
-    { name: 'SQLite, synchronous=FULL, lists and counts', cases: [lists(bench)] },
+    { name: 'SQLite, synchronous=FULL, lists and counts', cases: [lists(bench), filters(bench)] },
     {
       name: 'SQLite, synchronous=FULL, composition',
       cases: composing(setup(bench), bench.full ? 100_000 : 40_000),

@@ -66,6 +66,8 @@ export interface JobPage<AJob> {
   readonly searched?: number
   /** Of a `search` that ended before it had read all: when the last job that it read was added. */
   readonly stoppedAt?: Time
+  /** Of a `search` that used the index of `queue.searchIndex`: no job was left out. */
+  readonly exact?: true
 }
 
 /** The arguments of `add` after the name. Data may be omitted if its type allows undefined. */

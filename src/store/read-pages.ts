@@ -17,7 +17,7 @@ export const FAILURES_EACH = 100
 export const endStates: readonly JobState[] = ['failed', 'cancelled']
 
 /** The most rows that one page of a filtered query looks at. */
-export const ROWS_LOOKED = 2_000
+export const ROWS_LOOKED = 1_000
 
 /**
  * By how much the time at which a job was added may be out of the order of insertion: a range of time is looked for

@@ -58,6 +58,12 @@ export interface Query {
   readonly errorCode?: string
   /** Whose last error has this fingerprint. */
   readonly fingerprint?: string
+  /**
+   * For an index of values: documents `{ data, result }` as JSON, of each list one of which is contained in each job
+   * wanted. A page that was read from such an index is `indexed`; it holds every match and may hold other jobs. A store
+   * without one ignores this.
+   */
+  readonly contains?: readonly (readonly string[])[]
   /** Continue after this cursor. */
   readonly cursor?: string
   /**
@@ -92,6 +98,8 @@ export interface Page<T> {
   readonly cursor?: string
   /** How many jobs match, of those that this call looked at; only of a query that counts. */
   readonly count?: number
+  /** The page was read from an index of values, by `contains`: no job was left out. */
+  readonly indexed?: true
 }
 
 /**
@@ -165,8 +173,10 @@ export interface JobDetails {
   readonly id: string
   /** What it depends on, in the order given when it was added; with results and errors if `outcomes` are requested. */
   readonly edges: readonly Edge[]
-  /** The edges of jobs that depend on its chain; without results and errors. */
+  /** The edges of jobs that depend on its chain, at most `DEPENDENTS_LISTED`; without results and errors. */
   readonly dependents: readonly Edge[]
+  /** There are more dependents than are listed. */
+  readonly moreDependents?: true
   /** In the order in which they were written, the last `LOGS_KEPT` of them, as far as requested. */
   readonly logs: readonly LogLine[]
   /** The results of its steps, in the order in which they first ended. */
@@ -208,6 +218,9 @@ export interface RevokedLease {
 
 /** The most revoked leases that one answer lists. */
 export const REVOKED_LISTED = 500
+
+/** The most dependents of a chain that one answer lists. */
+export const DEPENDENTS_LISTED = 10_000
 
 /** What is due. */
 export interface Due {
@@ -422,6 +435,12 @@ export interface Store<Given = unknown, Taken = Given> {
    * `OTHER_DATABASE`. Where the driver is synchronous, everything is written before the call returns its promise.
    */
   transact?<T>(work: (tx: Given) => Promise<T>, within?: Tx): Promise<T>
+
+  /**
+   * Adds the index of values of a queue, or drops it, while everything else goes on; resolves when that is done. Only for
+   * stores that can have one.
+   */
+  indexValues?(queue: string, wanted: boolean): Promise<void>
 
   /** Releases all resources. Idempotent; calls after it are refused with `STORE_CLOSED`. */
   close(): Promise<void>

@@ -269,6 +269,10 @@ export const errorCatalogue = {
     summary: 'An option has a value that is not allowed.',
     remedy: 'Correct the option that the message names.',
   },
+  NO_SEARCH_INDEX: {
+    summary: '`queue.searchIndex` was called on a store that has no index of values in data and results.',
+    remedy: 'Find jobs by tags, or search job by job. PostgreSQL has such an index.',
+  },
   INVALID_TAGS: {
     summary: 'Tags are not a list of at most 10 different texts of 1 to 64 printable characters.',
     remedy: 'Give fewer or shorter tags. What a job is about in detail belongs in its data.',

@@ -1,5 +1,7 @@
 // queue/health/queue-health.ts: the methods of a queue that show how it does.
+import { MillraceError } from '../../job/errors/errors.js'
 import type { Millis, Time } from '../../job/job.js'
+import { mustBe } from '../../job/values/options.js'
 import { boundsOf } from '../../job/limits.js'
 import { storeTime } from '../../store/connection.js'
 import { runSteps, step } from '../../store/maybe-sync.js'
@@ -75,6 +77,27 @@ export abstract class QueueWithHealth<Jobs extends JobDefinitions, S extends Sto
       const [tally] = yield* step(session.tally(queue))
       return tally?.lifetime ?? { added: 0, completed: 0, failed: 0, cancelled: 0, retried: 0, stalled: 0 }
     })
+  }
+
+  /**
+   * Adds an index of the values in data and results, or drops it, while everything else goes on: with it, `list` with
+   * `search` finds every job. Resolves when that is done. Every change of a job then writes this index as well. Only on
+   * PostgreSQL, by the owner of its tables; on other stores: `NO_SEARCH_INDEX`.
+   */
+  async searchIndex(wanted: boolean): Promise<void> {
+    const { connection } = this.reading()
+    const { store } = connection
+    if (typeof wanted !== 'boolean') throw mustBe('queue.searchIndex: the argument', 'true or false', wanted)
+    refuseInside(store, 'queue.searchIndex()')
+    const { queue } = this.scope(undefined, 'queue.searchIndex')
+    if (store.indexValues === undefined) {
+      throw new MillraceError(
+        'NO_SEARCH_INDEX',
+        `The store '${store.name}' has no index of values. A search reads job by job there, the newest 100,000; find jobs by tags, or store them in PostgreSQL.`,
+      )
+    }
+    await connection.ready()
+    await store.indexValues(queue, wanted)
   }
 
   /** Reads once from the store; rejects with its error if it does not answer. */

@@ -109,7 +109,7 @@ export interface MatchCount {
 const MOST_COUNTED = 10_000
 
 /** Reads of one call that counts; each looks at a bounded number of rows. */
-const MOST_READS = 25
+const MOST_READS = 50
 
 /** Counts the jobs that match: by the store's counters where the filter is by state and name alone. */
 export function* countMatches({ queue, session, runtime }: FilterScope, filter: JobFilter): Steps<MatchCount> {

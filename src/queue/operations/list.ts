@@ -39,7 +39,7 @@ interface ListSearch {
 }
 
 /** A page of a list; of a search, with how far it went. */
-export type ListedPage = Page<JobRecord> & Partial<Pick<SearchPage, 'searched' | 'stoppedAt'>>
+export type ListedPage = Page<JobRecord> & Partial<Pick<SearchPage, 'searched' | 'stoppedAt' | 'exact'>>
 
 /** One page of a list. */
 export async function listPage(session: Session, queue: string, options: ListOptions, now: Time): Promise<ListedPage> {

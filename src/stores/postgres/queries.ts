@@ -1,22 +1,19 @@
 // stores/postgres/queries.ts: which SQL functions answer a query for jobs, and one for details.
 import type { JobRecord } from '../../job/job.js'
-import { isFiltered } from '../../store/read-pages.js'
 import type { Details, DetailsQuery, Page, Query, RevokedLease } from '../../store/store.js'
 import type { SettingsCache } from '../job-settings.js'
 import type { FunctionName } from './calls.js'
-import { failuresOf, filteredPageOf, filteredText } from './find-filtered.js'
-import type { FailureAnswer, FilteredAnswer } from './find-filtered.js'
-import { detailsOf, detailsText, findText, pageOf } from './read.js'
-import type { DetailsAnswer, PageAnswer } from './read.js'
+import { failuresOf, findText, pageOf } from './find.js'
+import type { FailureAnswer, PageAnswer } from './find.js'
+import { detailsOf, detailsText } from './read.js'
+import type { DetailsAnswer } from './read.js'
 
 /** Calls a function with one text, and parses its answer. */
 type Call = <T>(name: FunctionName, text: string) => Promise<T>
 
 /** A page of jobs. */
 export async function findPage(query: Query, call: Call, settings: SettingsCache): Promise<Page<JobRecord>> {
-  return isFiltered(query)
-    ? filteredPageOf(await call<FilteredAnswer>('find_filtered', filteredText(query)), query, settings)
-    : pageOf(await call<PageAnswer>('find', findText(query)), settings)
+  return pageOf(await call<PageAnswer>('find', findText(query)), query, settings)
 }
 
 /** What lies beside jobs, cells, revoked leases and failing jobs, as far as a query asks for them. */

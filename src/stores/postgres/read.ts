@@ -1,43 +1,23 @@
 // stores/postgres/read.ts: encodes queries for the SQL functions that read, and decodes their answers.
 import { jobStates } from '../../job/job.js'
-import type { Edge, EdgePolicy, EdgeState, JobRecord, JobState } from '../../job/job.js'
+import type { Edge, EdgePolicy, EdgeState, JobState } from '../../job/job.js'
 import type { TakenTokens } from '../../job/limits.js'
 import { headerOf } from '../../job/record.js'
 import { READ_BYTES } from '../../store/read-pages.js'
-import type { Details, DetailsQuery, Due, JobDetails, Page, Query } from '../../store/store.js'
+import type { Details, DetailsQuery, Due, JobDetails } from '../../store/store.js'
 import type { Lifetime, QueueTally } from '../../store/tally.js'
 import { stepOf } from '../details.js'
 import { headsOf } from '../heads.js'
 import type { HeadRows } from '../heads.js'
 import type { SettingsCache } from '../job-settings.js'
 import type { Value } from './drivers/driver.js'
-import { recordOf, seqOf } from './rows.js'
+import { recordOf } from './rows.js'
 import type { RecordRow } from './rows.js'
-
-/** The default number of jobs in a page. */
-const PAGE_JOBS = 100
 
 /** The function and arguments that read the first of some jobs; a single job may be of any size. */
 export function getCall(ids: readonly string[]): readonly ['get_one' | 'get_many', readonly Value[]] {
   const json = JSON.stringify(ids)
   return ids.length <= 1 ? ['get_one', [json]] : ['get_many', [json, READ_BYTES]]
-}
-
-/** Encodes a query for `find`. */
-export function findText(query: Query): string {
-  return JSON.stringify({ ...query, limit: query.limit ?? PAGE_JOBS, bytes: query.bytes ?? READ_BYTES })
-}
-
-/** The answer of `find`. */
-export interface PageAnswer {
-  readonly rows: readonly RecordRow[]
-  readonly more: boolean
-}
-
-/** Decodes a page of jobs. Its cursor is the sequence number of its last job. */
-export function pageOf({ rows, more }: PageAnswer, settings: SettingsCache): Page<JobRecord> {
-  const items = rows.map((row) => recordOf(row, settings))
-  return more && rows.length > 0 ? { items, cursor: String(seqOf(rows.at(-1)!)) } : { items }
 }
 
 /** Encodes a query for `details`. */
@@ -62,6 +42,7 @@ export interface DetailsAnswer {
     readonly id: string
     readonly edges: readonly EdgeRow[]
     readonly dependents: readonly EdgeRow[]
+    readonly moreDependents: boolean
     readonly logs: readonly (readonly [at: number, attempt: number, line: string, index: number])[]
     readonly steps: readonly (readonly [name: string, result: string | null, ran: number | null, at: number | null])[]
     readonly related: boolean
@@ -84,10 +65,11 @@ const edgeOf = ([dependent, chain, policy, state, name, result, error]: EdgeRow)
 /** Decodes the details of jobs. */
 export function detailsOf({ jobs, cells, moreCells }: DetailsAnswer): Details {
   return {
-    jobs: jobs.map(({ id, edges, dependents, logs, steps, related, more }) => ({
+    jobs: jobs.map(({ id, edges, dependents, moreDependents, logs, steps, related, more }) => ({
       id,
       edges: edges.map(edgeOf),
       dependents: dependents.map(edgeOf),
+      ...(moreDependents && { moreDependents }),
       logs: logs.map(([at, attempt, line, index]) => ({ index, at, attempt, line })),
       steps: steps.map((step) => stepOf(...step)),
       related,

@@ -35,6 +35,8 @@ import { notificationOf, receiptOf, replayOf, withRecords } from './decode.js'
 import type { CommitAnswer } from './decode.js'
 import { recordOf } from './rows.js'
 import type { RecordRow } from './rows.js'
+import { indexValues } from './value-index.js'
+import type { IndexAnswer } from './value-index.js'
 import { toTransactionError, Transactions } from './transactions.js'
 import type { PgTransaction, PostgresJsSql, PostgresTransaction } from './transactions.js'
 import { ListenConnection } from './events/listener.js'
@@ -195,6 +197,14 @@ class PostgresStore implements DisposableStore {
     if (within === undefined) return driver.transact(work)
     await this.#call('get_one', ['[]'], within) // throws at once if `within` is not a transaction, or has ended
     return driver.savepoint(within, work)
+  }
+
+  async indexValues(queue: string, wanted: boolean): Promise<void> {
+    const { driver } = this.#opened ?? (await this.#open())
+    const look = (of: string, make: boolean): Promise<IndexAnswer> => this.#query('search_index', [of, String(make)])
+    await indexValues({ schema: this.#schema, driver, look }, queue, wanted).catch((error: unknown) => {
+      throw toStoreError(error, this.#schema)
+    })
   }
 
   close(): Promise<void> {

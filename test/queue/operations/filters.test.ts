@@ -176,6 +176,35 @@ describe.each(kinds)('on %s', (kind) => {
     expect(await all(queue, { search: { 'data.user.id': 1 }, order: 'finished' })).toHaveLength(3)
   })
 
+  test('a search finds keys with dots, backslashes and numbers, and takes the length of a list for no value', async () => {
+    const queue = await scene()
+    const one = await queue.add('mail', { 'a.b': 1, 'c\\d': 2, e: { '0': 3 }, list: [4] })
+    const has = async (search: Record<string, number>) => (await all(queue, { search })).includes(one.id)
+    expect(await has({ 'data.a\\.b': 1, 'data.c\\\\d': 2, 'data.e.0': 3, 'data.list.0': 4 })).toBe(true)
+    expect(await has({ 'data.a.b': 1 })).toBe(false)
+    expect(await has({ 'data.list.length': 1 })).toBe(false)
+    for (const path of ['data.a\\', 'data..a', 'data.', 'meta.a']) {
+      await expect(queue.list({ search: { [path]: 1 } })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    }
+  })
+
+  test('an index of values makes a search exact, or is refused where there is none', async () => {
+    const queue = await scene()
+    const ids = await fill(queue)
+    await expect(queue.searchIndex('yes' as never)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    if (kind !== 'PostgreSQL') {
+      await expect(queue.searchIndex(true)).rejects.toMatchObject({ code: 'NO_SEARCH_INDEX' })
+      expect((await queue.list({ search: { 'data.n': 4 } })).exact).toBeUndefined()
+      return
+    }
+    await queue.searchIndex(true)
+    const page = await queue.list({ search: { 'data.list.0': 4, 'data.user.id': 0 } })
+    expect(page.jobs.map(({ id }) => id)).toEqual([ids[4]])
+    expect(page).toMatchObject({ exact: true, searched: 1 })
+    await queue.searchIndex(false)
+    expect(await queue.list({ search: { 'data.n': 4 } })).toMatchObject({ searched: 12 })
+  })
+
   test('a search that reads many jobs goes on from page to page', async () => {
     const queue = await scene()
     await queue.addBulk(Array.from({ length: 1_200 }, (_, n) => ({ name: 'mail' as const, data: { n } })))

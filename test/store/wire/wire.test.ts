@@ -173,8 +173,10 @@ const jobDetails = objects<JobDetails>(
   {
     ...{ id: text, edges: list(edge), dependents: list(edge), logs: list(log), steps: list(step), related: flag },
     more: fc.record({ edges: number, logs: number }, { requiredKeys: [] }),
+    moreDependents: one(true),
   },
   'more',
+  'moreDependents',
 )
 const names = fc.dictionary(fc.oneof(text, one('__proto__', 'constructor')), fc.dictionary(state, number))
 const event = objects<StoreEvent>(
@@ -234,12 +236,17 @@ describe('the codec gives back', () => {
       ...{ queue: text, states: list(state), names: list(text), chain: text, parent: text, group: text },
       ...{ kind: one('job'), cursor: text, order: one('newest'), limit: number, bytes: number, count: one(true) },
       ...{ tags: list(text), anyTag: list(text), worker: text, idPrefix: text, created: range, started: range },
-      ...{ finished: range, errorCode: text, fingerprint: text },
+      ...{ finished: range, errorCode: text, fingerprint: text, contains: list(list(text)) },
     }
     travels(wire.find.request, objects<Query>(query, ...(Object.keys(query) as (keyof Query)[])))
     travels(
       wire.find.answer,
-      objects<Page<JobRecord>>({ items: list(record), cursor: text, count: number }, 'cursor', 'count'),
+      objects<Page<JobRecord>>(
+        { items: list(record), cursor: text, count: number, indexed: one(true) },
+        'cursor',
+        'count',
+        'indexed',
+      ),
     )
   })
 

@@ -1,5 +1,4 @@
 // On a table that was just filled and never analysed, no statement reads more of it than it asked for.
-import { Pool } from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { postgres } from 'millrace/postgres'
 import { Driver, LEASE, ask, renewal } from '../../../src/conformance/driver.js'
@@ -15,26 +14,13 @@ import {
   retry,
   failAndRetry,
 } from '../../../src/conformance/changes.js'
+import { DEPENDENTS_LISTED } from '../../../src/store/store.js'
 import type { Store } from '../../../src/store/store.js'
 import { HEADS_READ } from '../../../src/store/tally.js'
+import { explainedPool } from './plans.js'
+import type { ExplainedPool } from './plans.js'
 import { newDatabase } from './server/shared.js'
 import { rows, run } from './server/clients.js'
-
-/** What a statement did: one node of its plan. */
-interface Node {
-  readonly 'Node Type': string
-  readonly 'Relation Name'?: string
-  readonly 'Actual Rows': number
-  readonly 'Actual Loops': number
-  readonly 'Rows Removed by Filter'?: number
-  readonly 'Rows Removed by Index Recheck'?: number
-  readonly Plans?: readonly Node[]
-}
-
-interface Explained {
-  readonly 'Query Text': string
-  readonly Plan: Node
-}
 
 /** Jobs of each kind, in each of four lanes; far more than anybody asks for below. */
 const EACH = 700
@@ -42,10 +28,9 @@ const EACH = 700
 const MOST = 500
 
 let store: Store
-let pool: Pool
+let explained: ExplainedPool
 let d: Driver
 let database: string
-const plans: Explained[] = []
 
 beforeAll(async () => {
   const url = (database = await newDatabase())
@@ -75,24 +60,8 @@ beforeAll(async () => {
        from ${lanes} l, generate_series(1, ${EACH}) n, lateral (select l.rank || ' waiting-children ' || n as id) j;
      insert into millrace.key select 'key ' || n, 'nobody', case when n % 2 = 0 then 5e12 end from generate_series(1, 5000) n;`,
   )
-  const settings = {
-    session_preload_libraries: 'auto_explain',
-    'auto_explain.log_min_duration': '0',
-    'auto_explain.log_nested_statements': 'on',
-    'auto_explain.log_analyze': 'on',
-    'auto_explain.log_timing': 'off',
-    'auto_explain.log_format': 'json',
-    'auto_explain.log_level': 'notice',
-  }
-  const options = Object.entries(settings).map(([name, value]) => `-c ${name}=${value}`)
-  pool = new Pool({ connectionString: url, max: 2, options: options.join(' ') })
-  pool.on('connect', (client) => {
-    client.on('notice', ({ message = '' }) => {
-      const at = message.indexOf('{')
-      if (message.includes('plan:')) plans.push(JSON.parse(message.slice(at)) as Explained)
-    })
-  })
-  store = postgres(pool)
+  explained = explainedPool(url)
+  store = postgres(explained.pool)
   await store.open()
   d = new Driver(store, 'writer')
   const [table] = await rows<{ analysed: boolean; jobs: string }>(
@@ -105,33 +74,12 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await store.close()
-  await pool.end()
+  await explained.pool.end()
 })
-
-function* nodesOf(node: Node): Generator<Node> {
-  yield node
-  for (const each of node.Plans ?? []) yield* nodesOf(each)
-}
 
 /** What a call did that it should not, in words; it must have run something on jobs. */
 async function misdeeds(call: () => Promise<unknown>, most = MOST): Promise<readonly string[]> {
-  plans.length = 0
-  await call()
-  const found: string[] = []
-  let onJobs = 0
-  for (const { 'Query Text': text, Plan } of plans) {
-    for (const node of nodesOf(Plan)) {
-      const type = node['Node Type']
-      const ofJobs = ['job', 'edge', 'key', 'tag'].includes(node['Relation Name'] ?? '')
-      if (ofJobs) onJobs++
-      const read =
-        (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0) + (node['Rows Removed by Index Recheck'] ?? 0)) *
-        node['Actual Loops']
-      if (ofJobs && type === 'Seq Scan') found.push(`reads all of ${node['Relation Name']}: ${text}`)
-      if (ofJobs && read > most) found.push(`reads ${read} rows of ${node['Relation Name']} by ${type}: ${text}`)
-      if (type === 'Sort' && read > most) found.push(`sorts ${read} rows: ${text}`)
-    }
-  }
+  const { found, onJobs } = await explained.misdeeds(call, most)
   expect(onJobs).toBeGreaterThan(0)
   return found
 }
@@ -257,6 +205,20 @@ test('many jobs are settled, moved, removed and noted at once', async () => {
   const waiting = await store.find({ queue: 'one', states: ['waiting'], limit: 40 })
   const moved = waiting.items.map((job, n) => (n < 20 ? cancel(job) : remove(job)))
   expect(await misdeeds(() => d.commit({ groups: moved }))).toEqual([])
+})
+
+test('of very many dependents of one chain, a bounded number is read', async () => {
+  const chain = '2 waiting 5'
+  await run(
+    database,
+    `insert into millrace.edge select j.id, 100 + n, '${chain}', 'fail', 'open'
+       from generate_series(1, 30) n, (select id from millrace.job where state in ('failed', 'cancelled') limit 400) j`,
+  )
+  const read = () => store.details({ jobs: [chain], parts: ['dependents'] })
+  expect(await misdeeds(read, DEPENDENTS_LISTED + 1)).toEqual([])
+  const [details] = (await read()).jobs
+  expect(details!.dependents).toHaveLength(DEPENDENTS_LISTED)
+  expect(details!.moreDependents).toBe(true)
 })
 
 test('dependents of one chain are read when it ends, and no others', async () => {

@@ -260,9 +260,48 @@ export const filters = area('filters', {
     same(await read({ limit: 10 }), [], 'jobs that are gone do not count')
   },
 
+  'a page for an index of values holds every match, in order, whether there is such an index or not': async (h) => {
+    const d = first(h)
+    const odd = { n: 1, list: [{ id: 7 }] }
+    for (let n = 0; n < 6; n++) await d.add(n % 3 === 0 ? 'index' : 'mail', { data: n % 2 === 0 ? { n: 2 } : odd })
+    await d.add('mail', { data: odd, queue: 'other' })
+    await d.add('mail', { data: 'x'.repeat(200_000) })
+    const matching = (jobs: readonly JobRecord[]): readonly string[] =>
+      ids(jobs.filter(({ data }) => data === JSON.stringify(odd)))
+    const query: Query = {
+      queue: 'mill',
+      contains: [['{"data":{"n":1}}'], ['{"data":{"x":1}}', '{"data":{"list":[{"id":7}]}}']],
+    }
+    const expected = matching(await pages(h.store, { queue: 'mill' }))
+    const check = async (what: string, looked: number): Promise<void> => {
+      const found = await pages(h.store, query)
+      same(matching(found), expected, `${what}: all matches, the oldest first`)
+      same(found.length, looked, `${what}: how many jobs are left to look at`)
+      const newest = await pages(h.store, { ...query, order: 'newest', limit: 1 })
+      same(matching(newest), expected.toReversed(), `${what}: all matches, the newest first, page by page`)
+      const named = await pages(h.store, { ...query, names: ['index'] })
+      same(
+        matching(named),
+        expected.filter((_, n) => n % 3 === 1),
+        `${what}: with another field`,
+      )
+      same(await pages(h.store, { ...query, order: 'finished' }), [], `${what}: nothing has ended`)
+    }
+    await check('without an index', 7)
+    must((await h.store.find(query)).indexed === undefined, 'a page without an index is not indexed')
+    if (h.store.indexValues === undefined) return
+    await h.store.indexValues('mill', true)
+    await h.store.indexValues('mill', true)
+    await check('with an index', 4)
+    same((await h.store.find(query)).indexed, true, 'a page from an index is indexed')
+    must((await h.store.find({ ...query, queue: 'other' })).indexed === undefined, 'other queues have none')
+    await h.store.indexValues('mill', false)
+    await check('after it was dropped', 7)
+  },
+
   'one call looks at a bounded number of rows, and the next goes on where it stopped': async (h) => {
     const d = first(h)
-    const total = 9_000
+    const total = 4_500
     await d.addMany(total, 'work')
     await d.add('work', { id: 'needle', extras: { tags: ['sharp'] } })
     const query: Query = { queue: 'mill', created: { from: 0 }, worker: 'nobody' }

@@ -41,6 +41,8 @@ export interface Driver<Native = unknown> {
    * rolls back. Returns the last answer. `decide` may make calls in the transaction by `call`.
    */
   exchange(first: Call, decide: Decide): Promise<string | null>
+  /** Runs a statement that must not be in a transaction, however long it takes. */
+  alone(text: string): Promise<void>
   /** Runs statements in one transaction. */
   script(statements: readonly string[]): Promise<void>
   /** Runs work in a transaction. */

@@ -170,6 +170,21 @@ class PgDriver implements Driver<PgClient> {
     return (row?.[0] as string | null | undefined) ?? null
   }
 
+  async alone(text: string): Promise<void> {
+    let broken: unknown
+    const fail = (error: unknown): void => void (broken = error) // the caller receives the error from its query
+    const client = await this.#connect(fail)
+    try {
+      await client.query(text)
+    } catch (error) {
+      if (!isServerError(error)) broken = error
+      throw error
+    } finally {
+      client.removeListener('error', fail)
+      client.release(broken === undefined ? undefined : true)
+    }
+  }
+
   async script(statements: readonly string[]): Promise<void> {
     await this.transact(async (client) => {
       for (const statement of statements) await client.query(statement)

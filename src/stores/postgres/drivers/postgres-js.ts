@@ -224,6 +224,12 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
         return begin(new Scope(), exchanged)
       }
     },
+    async alone(text) {
+      await sql.unsafe(text).catch((error: unknown) => {
+        if (isConnectionLoss(error)) noticeLoss()
+        throw error
+      })
+    },
     script: (statements) =>
       begin(new Scope(), async (tx) => {
         for (const statement of statements) await tx.unsafe(statement)

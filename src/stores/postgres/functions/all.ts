@@ -24,7 +24,7 @@ import { load } from './commits/load.js'
 import { manyEvents } from './commits/many-events.js'
 import { workingSet } from './commits/working-set.js'
 import { write } from './commits/write.js'
-import { findFiltered } from './find-filtered.js'
+import { find } from './find.js'
 import { heads } from './heads.js'
 import { pages } from './pages.js'
 import { queueLimits } from './queue-limits.js'
@@ -39,7 +39,7 @@ export const functionFiles = {
   ...{ beginCommit, keepReceipt, manyEvents, load, workingSet, write, commit, fastCommit, fastComplete },
   ...{ drained, fitting, laneHeads, rateTokens, openLanes, leaseJobs, claim, fastClaim },
   ...{ addOne, addMany, addShared, checkOptions, insertJob, dropJob, addJob },
-  ...{ reads, heads, pages, findFiltered, watching },
+  ...{ reads, heads, pages, find, watching },
 }
 
 /** Every function that the store calls. */

@@ -12,11 +12,12 @@ const firstIn = (where: string, order: string): string =>
 /**
  * What stands first in the indexes of queues: of each lane the job to be claimed next and the job added first, the
  * active jobs whose leases expire first, and the rows that are due for longest. Reads no more, however many jobs there
- * are.
+ * are. In PL/pgSQL, as all functions that read: a function in SQL would be planned at each call.
  */
 export const heads = `
-create or replace function {S}.heads_{V}(asked jsonb, clock bigint) returns text language sql stable ${readSettings} as $$
-  select coalesce(json_agg(json_build_object('queue', q.name, 'now', n.t,
+create or replace function {S}.heads_{V}(asked jsonb, clock bigint) returns text language plpgsql stable ${readSettings} as $$
+begin
+  return (select coalesce(json_agg(json_build_object('queue', q.name, 'now', n.t,
     'waiting', (select coalesce(json_agg(json_build_array(y.name, y.created_at, y.run_at)), '[]') from lane l cross join lateral (
       ${firstIn(`not l.shared and ${waits} and j.grp is null`, 'j.priority, j.ord')}
       union all ${firstIn(`l.shared and j.grp is not null and ${waits}`, 'j.priority, j.ord, j.seq')}
@@ -31,6 +32,6 @@ create or replace function {S}.heads_{V}(asked jsonb, clock bigint) returns text
     'rates', (select coalesce(json_agg(json_build_array(y.scope, y.at, y.n)), '[]') from (
       select r.scope, r.at, r.n from rate r where r.queue = q.id and (r.scope = '' or r.scope like 'n%') limit ${RATES_READ}) y)
   )), '[]')::text
-  from queue q cross join (select ${clock} as t) n where asked is null or asked ? q.name
-$$;
+  from queue q cross join (select ${clock} as t) n where asked is null or asked ? q.name);
+end $$;
 `

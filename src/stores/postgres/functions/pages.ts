@@ -1,6 +1,7 @@
 // stores/postgres/functions/pages.ts: reads whose answers are bounded in bytes, and due jobs without payloads.
+import { DEPENDENTS_LISTED } from '../../../store/store.js'
 import { rowBytes } from './fast-parts.js'
-import { clock, readSettings } from './reads.js'
+import { clock, ofLane, readSettings, record } from './reads.js'
 
 /** The sum of the entries before this one, in the given order; 0 for the first. */
 const before = (of: string, order: string): string =>
@@ -36,38 +37,18 @@ export const pages = `
 create or replace function {S}.get_many_{V}(ids jsonb, bytes bigint) returns text language plpgsql stable ${readSettings} as $$
 declare
   wanted text;
-  record text;
+  found text;
   records text[] := '{}';
   size bigint;
   total bigint := 0;
 begin
   for wanted in select value from jsonb_array_elements_text(ids) with ordinality order by ordinality loop
     exit when total >= bytes;
-    select record_{V}(j)::text, ${rowBytes('j')} into record, size from job j where j.id = wanted;
-    records := records || coalesce(record, 'null');
+    select ${record}, ${rowBytes('j')} into found, size from job j ${ofLane('j')} where j.id = wanted;
+    records := records || coalesce(found, 'null');
     total := total + coalesce(size, 0);
   end loop;
   return '[' || array_to_string(records, ',') || ']';
-end $$;
-
--- A page of jobs, and whether there are more.
-create or replace function {S}.find_{V}(asked jsonb) returns text language plpgsql stable ${readSettings} as $$
-declare
-  direction int := case when asked->>'order' = 'newest' then -1 else 1 end;
-  most int := (asked->>'limit')::int;
-  row_ids tid[] := matching_rows_{V}(asked || jsonb_build_object('limit', most + 1));
-  page tid[] := '{}';
-  row_id tid;
-  total bigint := 0;
-  rows text;
-begin
-  for row_id in select z.ctid from job z where z.ctid = any (row_ids) order by z.seq * direction loop
-    exit when cardinality(page) = most or (total >= (asked->>'bytes')::bigint and cardinality(page) > 0);
-    page := page || row_id;
-    select total + ${rowBytes('z')} into total from job z where z.ctid = row_id;
-  end loop;
-  select string_agg(record_{V}(z)::text, ',' order by z.seq * direction) into rows from job z where z.ctid = any (page);
-  return '{"rows":[' || coalesce(rows, '') || '],"more":' || (cardinality(page) < cardinality(row_ids))::text || '}';
 end $$;
 
 -- Due jobs of some queues, without payloads, and the time at which the next one is due.
@@ -110,7 +91,7 @@ declare
   most bigint := (asked->>'bytes')::bigint;
   links bigint := coalesce((asked->'edges'->>'limit')::bigint, ${2 ** 31});
   total bigint := 0; spent bigint; cut bigint; more jsonb;
-  edges json; dependents json; logs json; steps json; related boolean;
+  edges json; dependents json; cut_off boolean; logs json; steps json; related boolean;
   answers text[] := '{}'; cells text; under text[]; cells_cut boolean;
   i record;
 begin
@@ -118,7 +99,7 @@ begin
       from jsonb_array_elements_text(coalesce(asked->'jobs', '[]')) with ordinality a
       left join lateral (select o.id, o.chain from job o where o.id = a.value) j on true order by a.ordinality loop
     exit when total >= most and cardinality(answers) > 0;
-    edges := '[]'; dependents := '[]'; logs := '[]'; steps := '[]'; related := false; more := '{}';
+    edges := '[]'; dependents := '[]'; cut_off := false; logs := '[]'; steps := '[]'; related := false; more := '{}';
     if i.there and parts ? 'edges' and parts ? 'outcomes' then${list(
       'edges',
       edgesBehind,
@@ -129,8 +110,9 @@ begin
     elsif i.there and parts ? 'edges' then${list('edges', edgesBehind, edge('x', 'null, null'), '200', 'x.n <= links')}
     end if;
     if i.there and parts ? 'dependents' then
-      select coalesce(json_agg(${edge('e', 'null, null')} order by o.seq), '[]'), count(*) * 200 into dependents, spent
-        from edge e join job o on o.id = e.dependent where e.chain = i.chain;
+      select coalesce(json_agg(y.entry order by y.seq) filter (where y.n <= ${DEPENDENTS_LISTED}), '[]'), count(*) * 200, count(*) > ${DEPENDENTS_LISTED} into dependents, spent, cut_off from (
+        select ${edge('e', 'null, null')} as entry, o.seq, row_number() over (order by o.seq) as n
+          from (select * from edge g where g.chain = i.chain limit ${DEPENDENTS_LISTED + 1}) e join job o on o.id = e.dependent) y;
       total := total + spent;
     end if;
     if i.there and parts ? 'logs' then${list(
@@ -153,7 +135,7 @@ begin
         or (i.follows and exists (select 1 from job k where k.id = i.chain))
         or exists (select 1 from job k where k.parent = i.id);
     end if;
-    answers := answers || json_build_object('id', i.id, 'edges', edges, 'dependents', dependents, 'logs', logs, 'steps', steps, 'related', related, 'more', more)::text;
+    answers := answers || json_build_object('id', i.id, 'edges', edges, 'dependents', dependents, 'moreDependents', cut_off, 'logs', logs, 'steps', steps, 'related', related, 'more', more)::text;
   end loop;
   -- Keys in byte order, which does not depend on the locale of the database.
   select array_agg(y.key order by y.key collate "C") filter (where y.before < most), bool_or(y.before >= most) into under, cells_cut from (

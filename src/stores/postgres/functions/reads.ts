@@ -1,104 +1,48 @@
 // stores/postgres/functions/reads.ts: the functions that read jobs, settings, counts and events, and that register watchers.
 import { REVOKED_LISTED } from '../../../store/store.js'
 import { FILE, searchPath } from './fast-parts.js'
+import { RECORD } from './job-columns.js'
 
 /** The settings of every function that is called from outside, so that its plans do not depend on statistics. */
 export const readSettings = `${searchPath} set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
   set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off`
+
+/** The record of a row `j` as text, with its lane `l`: in place of `record`, which is another query for each row. */
+export const record = `json_build_array(${RECORD})::text`
+
+/** The lane of a row, as `record` reads it. */
+export const ofLane = (row: string): string =>
+  `cross join lateral (select q.name as queue, l.name, l.version from lane l join queue q on q.id = l.queue where l.id = ${row}.lane offset 0) l`
 
 /** The store's time, unless the caller passes one. */
 export const clock = `coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)`
 
 /** Functions that read. */
 export const reads = `
-create or replace function {S}.get_one_{V}(ids jsonb) returns text language sql stable ${readSettings} as $$
-  select coalesce('[' || string_agg(coalesce(record_{V}(j)::text, 'null'), ',' order by i.ordinality) || ']', '[]')
-  from jsonb_array_elements_text(ids) with ordinality i left join lateral (select * from job o where o.id = i.value) j on true
-$$;
+create or replace function {S}.get_one_{V}(ids jsonb) returns text language plpgsql stable ${readSettings} as $$
+begin
+  return (select coalesce('[' || string_agg(coalesce(j.record, 'null'), ',' order by i.ordinality) || ']', '[]')
+    from jsonb_array_elements_text(ids) with ordinality i
+    left join lateral (select ${record} as record from job j ${ofLane('j')} where j.id = i.value) j on true);
+end $$;
 
 -- Jobs that one commit claimed and that are still leased: the answer to a replayed batch.
-create or replace function {S}.claimed_{V}(number bigint) returns text language sql stable ${readSettings} as $$
-  select coalesce('[' || string_agg(json_build_array(j.worker, record_{V}(j))::text, ',' order by j.ahead, j.priority, j.ord, j.seq) || ']', '[]')
-  from queue q cross join lateral (select * from job o where o.queue = q.id and o.state = 'active' and o.claim = number) j
-$$;
-
--- The rows of a page of jobs, from the lists that together hold all matches: that of a chain, of a parent or of
--- schedules; or, merged, those of lanes by state and those of active jobs by queue. Of many lists, a page holds few jobs
--- of each: it reads a few of each and, as long as they do not fill the page, more from the last position up to which all
--- jobs are known.
-create or replace function {S}.matching_rows_{V}(asked jsonb) returns tid[] language plpgsql stable ${readSettings} as $$
-declare
-  up boolean := coalesce(asked->>'order', 'oldest') <> 'newest';
-  edge text := case when up then '>' else '<' end;
-  direction text := case when up then 'asc' else 'desc' end;
-  after_seq bigint := coalesce((asked->>'cursor')::bigint, case when up then -1 else 9223372036854775807 end);
-  most int := (asked->>'limit')::int;
-  per int := most;
-  wanted text := '';
-  named text := '';
-  list text;
-  lists text;
-  few tid[];
-  known bigint;
-  page tid[] := '{}';
+create or replace function {S}.claimed_{V}(number bigint) returns text language plpgsql stable ${readSettings} as $$
 begin
-  if asked ? 'kind' then wanted := ' and j.kind = $1->>''kind'''; end if;
-  if asked ? 'names' then named := ' and j.lane in (select l.id from lane l where l.name in (select jsonb_array_elements_text($1->''names'')))'; end if;
-  list := format('select j.ctid as tid, j.seq, row_number() over (order by j.seq %1$s) as n from job j where %%s and j.seq %2$s $2%3$s order by j.seq %1$s limit $3', direction, edge, wanted);
-  if asked ? 'chain' or asked ? 'parent' then
-    wanted := named;
-    if asked ? 'group' then wanted := wanted || ' and j.grp = $1->>''group'''; end if;
-    if asked ? 'states' then wanted := wanted || ' and j.state in (select jsonb_array_elements_text($1->''states''))'; end if;
-    if asked ? 'queue' then wanted := wanted || ' and j.queue in (select q.id from queue q where q.name = $1->>''queue'')'; end if;
-    if asked ? 'parent' then wanted := ' and j.parent = $1->>''parent''' || wanted; end if;
-    lists := case when asked ? 'chain'
-      then format('(%s) union all (%s)', format(list, 'j.chain = $1->>''chain''' || wanted), format(list, 'j.id = $1->>''chain'' and j.chain is null' || wanted))
-      else format(list, 'true' || wanted) end;
-  elsif asked->>'kind' = 'schedule' then
-    lists := format('select y.* from queue p cross join lateral (%s) y where not $1 ? ''queue'' or p.name = $1->>''queue''',
-      format(list, 'j.queue = p.id and j.kind = ''schedule''' || named || case when asked ? 'states' then ' and $1->''states'' ? j.state' else '' end));
-  elsif asked ? 'group' then
-    lists := format('select y.* from queue p cross join (select unnest(array[''waiting'', ''delayed'', ''waiting-children'', ''completed'', ''failed'', ''cancelled'']) as state) s '
-      'cross join lateral (%s) y where (not $1 ? ''queue'' or p.name = $1->>''queue'') and (not $1 ? ''states'' or $1->''states'' ? s.state) '
-      'union all select y.* from queue p cross join lateral (%s) y '
-      'where (not $1 ? ''queue'' or p.name = $1->>''queue'') and (not $1 ? ''states'' or $1->''states'' ? ''active'')',
-      format(list, 'j.queue = p.id and j.grp = $1->>''group'' and j.state = s.state and (j.state || '''') <> ''active''' || named),
-      format(list, 'j.queue = p.id and j.state = ''active'' and j.grp = $1->>''group''' || named));
-  else
-    select least(most, greatest(8, 2 * most / greatest(1, count(*) * case when asked ? 'states' then jsonb_array_length(asked->'states') else 6 end))) into per
-      from lane l where (not asked ? 'names' or asked->'names' ? l.name)
-        and (not asked ? 'queue' or l.queue in (select q.id from queue q where q.name = asked->>'queue'));
-    lists := format('select y.* from lane p cross join (select unnest(array[''waiting'', ''delayed'', ''waiting-children'', ''completed'', ''failed'', ''cancelled'']) as state) s '
-      'cross join lateral (%s) y '
-      'where (not $1 ? ''queue'' or p.queue in (select q.id from queue q where q.name = $1->>''queue'')) and (not $1 ? ''names'' or $1->''names'' ? p.name) '
-      'and (not $1 ? ''states'' or $1->''states'' ? s.state)',
-      format(list, 'j.lane = p.id and j.state = s.state and j.state <> ''active'''));
-    if not asked ? 'states' or asked->'states' ? 'active' then
-      lists := lists || format(' union all select y.* from queue p cross join lateral (%s) y where not $1 ? ''queue'' or p.name = $1->>''queue''',
-        format(list, 'j.queue = p.id and j.state = ''active''' || named));
-    end if;
-  end if;
-  lists := format('with y as materialized (%1$s), k as materialized (select %2$s(y.seq) as seq from y where y.n = $3) '
-    'select (select array_agg(z.tid) from (select y.tid from y, k where not (y.seq %3$s k.seq) is true order by y.seq %4$s limit $4) z), (select k.seq from k)',
-    lists, case when up then 'min' else 'max' end, edge, direction);
-  while cardinality(page) < most loop
-    execute lists into few, known using asked, after_seq, per, most - cardinality(page);
-    page := page || few;
-    exit when known is null;
-    after_seq := known;
-    per := least(most, 2 * per);
-  end loop;
-  return page;
+  return (select coalesce('[' || string_agg(json_build_array(j.worker, record_{V}(j))::text, ',' order by j.ahead, j.priority, j.ord, j.seq) || ']', '[]')
+    from queue q cross join lateral (select * from job o where o.queue = q.id and o.state = 'active' and o.claim = number) j);
 end $$;
 
 -- Leases of these workers that count against limits although another caller has moved their jobs.
-create or replace function {S}.revoked_{V}(workers jsonb) returns text language sql stable ${readSettings} as $$
-  select coalesce(json_agg(json_build_object('id', y.id, 'fence', y.fence)), '[]')::text
-  from (select o.id, o.fence from orphan o where workers ? o.worker limit ${REVOKED_LISTED}) y
-$$;
+create or replace function {S}.revoked_{V}(workers jsonb) returns text language plpgsql stable ${readSettings} as $$
+begin
+  return (select coalesce(json_agg(json_build_object('id', y.id, 'fence', y.fence)), '[]')::text
+    from (select o.id, o.fence from orphan o where workers ? o.worker limit ${REVOKED_LISTED}) y);
+end $$;
 
-create or replace function {S}.tally_{V}(asked jsonb) returns text language sql stable ${readSettings} as $$
-  with counts as materialized (select * from counts_{V}())
+create or replace function {S}.tally_{V}(asked jsonb) returns text language plpgsql stable ${readSettings} as $$
+begin
+  return (with counts as materialized (select * from counts_{V}())
   select coalesce(json_agg(json_build_object('queue', q.name,
     'names', (select coalesce(json_agg(json_build_array(y.name, y.what, y.n)), '[]') from (
       select l.name, z.what, sum(z.n) as n from counts z join lane l on l.id = z.of where z.what not like '+%' and l.queue = q.id group by 1, 2) y),
@@ -107,8 +51,8 @@ create or replace function {S}.tally_{V}(asked jsonb) returns text language sql 
     'life', (select coalesce(json_object_agg(y.what, y.n), '{}') from (
       select substr(z.what, 2) as what, sum(z.n) as n from counts z where z.of = q.id and z.what like '+%' group by 1) y)
   ) order by q.id), '[]')::text
-  from queue q where asked is null or asked ? q.name
-$$;
+  from queue q where asked is null or asked ? q.name);
+end $$;
 
 -- The ids of lanes, in a transaction of their own; creates missing lanes. Does not wait for a lane that another open
 -- transaction is creating (only add_job does, with \`held\`), and returns null for it.
@@ -156,10 +100,11 @@ begin
   return '[' || substr(answer, 2) || ']';
 end $$;
 
-create or replace function {S}.lane_names_{V}(ids jsonb) returns text language sql stable ${readSettings} as $$
-  select coalesce(json_agg(json_build_array(l.id, q.name, l.name, l.version, l.queue, l.shared)), '[]')::text
-  from lane l join queue q on q.id = l.queue where ids ? l.id::text
-$$;
+create or replace function {S}.lane_names_{V}(ids jsonb) returns text language plpgsql stable ${readSettings} as $$
+begin
+  return (select coalesce(json_agg(json_build_array(l.id, q.name, l.name, l.version, l.queue, l.shared)), '[]')::text
+    from lane l join queue q on q.id = l.queue where ids ? l.id::text);
+end $$;
 `
 
 /**
