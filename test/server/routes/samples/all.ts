@@ -2,5 +2,6 @@
 import { aboutSamples } from './about.js'
 import { producingSamples } from './producing.js'
 import type { Samples } from './sample.js'
+import { workingSamples } from './working.js'
 
-export const samples: Samples = { ...aboutSamples, ...producingSamples }
+export const samples: Samples = { ...aboutSamples, ...producingSamples, ...workingSamples }
