@@ -132,7 +132,7 @@ export interface Settled {
 }
 
 /** The ends that only a lease holder brings about. */
-const BY_HOLDER: readonly AttemptEnd[] = new Set(['failed', 'retried', 'snoozed', 'handed-back'])
+const BY_HOLDER: ReadonlySet<AttemptEnd> = new Set(['failed', 'retried', 'snoozed', 'handed-back'])
 
 /**
  * How the attempt with this fence was settled by its lease holder; undefined: it was not, or that is not known any more.

@@ -10,7 +10,7 @@ import type { Route } from '../route.js'
 import { duration, object, optional } from '../shape.js'
 
 /** The longest wait of a request: proxies cut after 30 s, and some sooner. */
-export const MAX_WAIT = 25_000
+const MAX_WAIT = 25_000
 
 /** The routes of results and signals. */
 export const resultRoutes: readonly Route[] = [
