@@ -120,3 +120,30 @@ export function endedAttempts(job: JobRecord): readonly EndedAttempt[] {
   }
   return ended.toSorted((a, b) => a.fence - b.fence).slice(-ERRORS_KEPT)
 }
+
+/** How the lease holder settled an attempt. */
+export interface Settled {
+  /** What it came to. */
+  readonly outcome: 'completed' | Extract<AttemptEnd, 'failed' | 'retried' | 'snoozed' | 'handed-back'>
+  /** The lease holder. */
+  readonly worker: string
+  /** When the job was to run again, of an attempt that is retried or snoozed. */
+  readonly runAt?: Time
+}
+
+/** The ends that only a lease holder brings about. */
+const BY_HOLDER: ReadonlySet<AttemptEnd> = new Set(['failed', 'retried', 'snoozed', 'handed-back'])
+
+/**
+ * How the attempt with this fence was settled by its lease holder; undefined: it was not, or that is not known any more.
+ * Whoever settled it may say so again without having lost anything.
+ */
+export function settledAttempt(job: JobRecord, fence: number): Settled | undefined {
+  const { state, worker } = job
+  // A job that another caller completed has no worker.
+  if (state === 'completed' && job.fence === fence + 1 && worker !== undefined) return { outcome: 'completed', worker }
+  const ended = endedAttempts(job).find((each) => each.fence === fence)
+  if (ended?.worker === undefined || !BY_HOLDER.has(ended.outcome)) return undefined
+  const { outcome, runAt } = ended as EndedAttempt & Settled
+  return { outcome, worker: ended.worker, ...(runAt !== undefined && { runAt }) }
+}

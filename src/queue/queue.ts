@@ -169,8 +169,12 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     const { tx, signal } = (options ?? {}) as InTransaction & Abortable
     const add = (): Promise<Job[]> => orAborted(this.#track(runSteps(this.#addBulk(items, options))), signal)
     const count = Array.isArray(items) ? items.length : 0
-    const added = this.#reporter === undefined ? add() : this.#reporter.reportAdd(count, tx, add)
-    return added as Promise<JobOf<Jobs>[]>
+    return this.measureAdds(count, add, tx) as Promise<JobOf<Jobs>[]>
+  }
+
+  /** @internal Reports adds that are sent by the adder. */
+  measureAdds(count: number, add: () => Promise<Job[]>, tx?: InTransaction['tx']): Promise<Job[]> {
+    return this.#reporter === undefined ? add() : this.#reporter.reportAdd(count, tx, add)
   }
 
   *#addBulk(items: readonly BulkItem<Jobs>[], options: (InTransaction & Abortable) | undefined): Steps<Job[]> {

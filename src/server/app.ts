@@ -45,9 +45,7 @@ export function createApp({ parts, settings, auth, routes }: AppOptions): App {
     const query = readQuery(url.searchParams, route.query ?? {})
     const { body, bytes } = await bodyOf(route, request)
     try {
-      const signal = AbortSignal.any([request.signal, parts.closing])
-      const call: Call = { principal, params, query, body, request, id, server: parts, signal }
-      return respond(await route.handle(call))
+      return respond(await route.handle(new CallOf(parts, { principal, params, query, body, request, id })))
     } finally {
       reader.inFlight.give(bytes)
     }
@@ -122,6 +120,34 @@ export function createApp({ parts, settings, auth, routes }: AppOptions): App {
     response.headers.set('x-request-id', id)
     for (const [key, value] of HEADERS) if (!response.headers.has(key)) response.headers.set(key, value)
     return response
+  }
+}
+
+type CallFields = Omit<Call, 'server' | 'signal'>
+
+/** One request to a route. Few routes wait, so that the signal is made when it is first used. */
+class CallOf implements Call {
+  readonly principal: Principal
+  readonly params: Call['params']
+  readonly query: unknown
+  readonly body: unknown
+  readonly request: Request
+  readonly id: string
+  readonly server: ServerParts
+  #signal: AbortSignal | undefined
+
+  constructor(server: ServerParts, { principal, params, query, body, request, id }: CallFields) {
+    this.server = server
+    this.principal = principal
+    this.params = params
+    this.query = query
+    this.body = body
+    this.request = request
+    this.id = id
+  }
+
+  get signal(): AbortSignal {
+    return (this.#signal ??= AbortSignal.any([this.request.signal, this.server.closing]))
   }
 }
 

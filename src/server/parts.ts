@@ -4,6 +4,7 @@ import type { Connection } from '../store/connection.js'
 import type { Store } from '../store/store.js'
 import type { Limits } from './options.js'
 import type { ServedQueues } from './queues.js'
+import type { Working } from './working/working.js'
 
 /** The parts of a server that its routes use. */
 export interface ServerParts {
@@ -11,6 +12,8 @@ export interface ServerParts {
   readonly connection: Connection
   /** The queues that it serves. */
   readonly queues: ServedQueues
+  /** What workers over HTTP claim and settle through. */
+  readonly working: Working
   readonly limits: Limits
   readonly logger: Logger
   /** Refuses changes. */

@@ -12,6 +12,7 @@ const statuses: Readonly<Partial<Record<ErrorCode, number>>> = {
   JOB_NOT_FOUND: 404,
   SCHEDULE_NOT_FOUND: 404,
   OPERATION_NOT_FOUND: 404,
+  WORKER_NOT_FOUND: 404,
   METHOD_NOT_ALLOWED: 405,
   REQUEST_TIMEOUT: 408,
   LEASE_LOST: 409,

@@ -28,6 +28,11 @@ export class ServedQueues {
     this.#names = names && new Set(names)
   }
 
+  /** The queues that were given as objects. */
+  get given(): readonly Queue[] {
+    return [...this.#given.values()]
+  }
+
   /** The names that are served; undefined: any. */
   get names(): readonly string[] | undefined {
     return this.#names && [...this.#names]

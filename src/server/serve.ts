@@ -1,4 +1,5 @@
 // server/serve.ts: a server for a store: one handler for every framework, or one that listens by itself.
+import { setMaxListeners } from 'node:events'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { connect } from '../store/connection.js'
 import { createApp } from './app.js'
@@ -10,6 +11,7 @@ import type { ServeOptions } from './options.js'
 import type { ServerParts } from './parts.js'
 import { ServedQueues } from './queues.js'
 import { routes } from './routes.js'
+import { Working } from './working/working.js'
 
 /** A function of `node:http`, as Express, Fastify's raw request and Nest take it. */
 export type NodeHandler = (incoming: IncomingMessage, outgoing: ServerResponse) => void
@@ -27,20 +29,24 @@ export interface Server extends AsyncDisposable {
   next(): NextHandlers
   /** Listens by itself. Default: port 7070 of 127.0.0.1. Another address needs `auth`. */
   listen(options?: ListenOptions): Promise<Listening>
-  /** Answers waiting claims, ends streams, lets requests in work finish, and stops. The store stays open. */
+  /** Answers waiting claims, ends streams, lets requests in work finish, ends upkeep and deliveries. The store stays open. */
   close(): Promise<void>
 }
 
-/** Serves a store over HTTP. */
+/** Serves a store over HTTP. From now on, and until it is closed, it also does the upkeep of its queues. */
 export function serve(options: ServeOptions): Server {
   const settings = parseServe(options)
   const closing = new AbortController()
+  setMaxListeners(0, closing.signal) // each claim that waits is one
   const connection = connect(settings.store)
   const queues = new ServedQueues(settings.store, settings.queues, settings.logger)
+  const working = new Working({ ...settings, connection, queues, closing: closing.signal })
+  working.upkeep.start()
   const parts: ServerParts = {
     store: settings.store,
     connection,
     queues,
+    working,
     limits: settings.limits,
     logger: settings.logger,
     readOnly: settings.readOnly,
@@ -53,6 +59,7 @@ export function serve(options: ServeOptions): Server {
   const close = async (): Promise<void> => {
     closing.abort()
     await listener.close()
+    await working.close()
     await queues.close()
   }
   const closeOnce = (): Promise<void> => (ending ??= close())

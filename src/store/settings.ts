@@ -19,6 +19,8 @@ export const cellKey = {
   retention: (queue: string): string => `retention:${queue}`,
   /** Holds a `WorkerCell`; `at` of the cell is when the worker was last seen. */
   worker: (id: string): string => `worker:${id}`,
+  /** Holds a `SteeringCell`. */
+  steering: (id: string): string => `steering:${id}`,
 } as const
 
 /** Where cells are read and written. */
@@ -66,6 +68,16 @@ export interface RetentionCell {
   readonly keep?: KeepByState
 }
 
+/** The prefix of all cells by which workers are steered. */
+export const STEERING = 'steering:'
+
+/** What an operator asks of a worker that claims over HTTP. */
+export interface SteeringCell {
+  readonly state: 'running' | 'pausing' | 'stopping'
+  /** Who asked. */
+  readonly by: string
+}
+
 /** A worker's entry in the registry. */
 export interface WorkerCell {
   readonly id: string
@@ -88,4 +100,8 @@ export interface WorkerCell {
   /** Its heartbeat interval in milliseconds: a live worker writes its entry at least this often. */
   readonly every: number
   readonly startedAt: number
+  /** It claims over HTTP, so that it can be asked to pause or to stop. */
+  readonly remote?: true
+  /** Of such a worker, the lease of its last claim. */
+  readonly lease?: number
 }

@@ -30,6 +30,7 @@ import { StoreClock } from './store-clock.js'
 /** What upkeep is made of: settings, and parts of the worker that it runs in. */
 export interface UpkeepParts {
   readonly connection: Connection
+  /** The queues that it serves; its owner may add to them. */
   readonly queues: readonly string[]
   /** The longest time between two passes. */
   readonly every: Millis
@@ -93,7 +94,7 @@ export class Upkeep {
   readonly #sweep: Sweep
   readonly #bulkRuns: BulkRuns
   /** Its queues, and those that hold their bulk operations. */
-  readonly #dueQueues: readonly string[]
+  #known: readonly string[] = []
   #unregister: Stop | undefined
 
   constructor(parts: UpkeepParts) {
@@ -102,7 +103,6 @@ export class Upkeep {
     this.#retention = new Retention(parts.connection)
     this.#sweep = new Sweep(parts, this.#retention, this.#clock)
     this.#bulkRuns = new BulkRuns(parts, this.#clock)
-    this.#dueQueues = [...parts.queues, ...parts.queues.map(bulkQueue)]
   }
 
   /** Runs a pass now, and from then on whenever something is due. */
@@ -111,6 +111,12 @@ export class Upkeep {
     if (callbacks !== undefined) this.#unregister = this.#retention.register(queues[0]!, callbacks)
     this.#schedule(0)
     this.#sweep.start()
+  }
+
+  get #dueQueues(): readonly string[] {
+    const { queues } = this.#parts
+    if (this.#known.length !== 2 * queues.length) this.#known = [...queues, ...queues.map(bulkQueue)]
+    return this.#known
   }
 
   /** Something will be due in a queue at that time, by the store's clock. */

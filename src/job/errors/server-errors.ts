@@ -55,6 +55,10 @@ export const serverErrors = {
     summary: 'A job was added under this `Idempotency-Key` before, with another name or other data.',
     remedy: 'Use a new key for each new job, and the same key only to send the same request again.',
   },
+  WORKER_NOT_FOUND: {
+    summary: 'No worker with this id claims over HTTP from the queues of the token.',
+    remedy: 'Check the id: `GET /v1/workers` lists them. A worker that was silent for long is forgotten.',
+  },
   AUTH_NEEDED: {
     summary: 'A server without `auth` was told to listen on an address that other machines can reach.',
     remedy: 'Give `serve` the option `auth`, or listen on 127.0.0.1.',

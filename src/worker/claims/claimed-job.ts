@@ -57,6 +57,9 @@ export interface HeartbeatOptions {
   readonly lease?: Duration
 }
 
+/** What a claimed job keeps of the request that claimed it. */
+export type ClaimTerms = Pick<ClaimRequest, 'lease' | 'custom'>
+
 /** How often, and how many milliseconds apart, a lease is renewed while another transaction holds its job. */
 const BUSY_TRIES = 25
 const BUSY_PAUSE: Millis = 20
@@ -71,7 +74,7 @@ export class ClaimedJob<AJob extends Job = Job, Return = unknown, Plan = unknown
   readonly job: AJob
   readonly #host: ClaimHost
   readonly #record: JobRecord
-  readonly #request: ClaimRequest
+  readonly #request: ClaimTerms
   #lost: LostReason | undefined
   /** The call that is settling the job, or has settled it. */
   #settledBy: string | undefined
@@ -79,7 +82,7 @@ export class ClaimedJob<AJob extends Job = Job, Return = unknown, Plan = unknown
   #unsure = false
 
   /** @internal Claimed jobs come from `queue.claim`. */
-  constructor(host: ClaimHost, record: JobRecord, job: AJob, request: ClaimRequest) {
+  constructor(host: ClaimHost, record: JobRecord, job: AJob, request: ClaimTerms) {
     this.#host = host
     this.#record = record
     this.job = job
@@ -142,6 +145,14 @@ export class ClaimedJob<AJob extends Job = Job, Return = unknown, Plan = unknown
    * Returns which of the two happened.
    */
   async fail(error: unknown, options: FailOptions = {}): Promise<'retrying' | 'failed'> {
+    return (await this.failed(error, options)).ended
+  }
+
+  /** @internal As `fail`; returns the wait before the retry as well. */
+  async failed(
+    error: unknown,
+    options: FailOptions,
+  ): Promise<{ readonly ended: 'retrying' | 'failed'; readonly retryIn: Millis }> {
     refuseUnknown(options, ['retry'], 'fail')
     const { retry = !isUnrecoverable(error) } = options
     const retryIn = typeof retry === 'boolean' ? this.#backoff(retry, error) : parseDuration(retry, 'fail: retry')
@@ -150,7 +161,7 @@ export class ClaimedJob<AJob extends Job = Job, Return = unknown, Plan = unknown
     await this.#settle('fail', async (session) => {
       retried = outcomeName(outcome, await this.#commit(session, outcome)) === 'retrying'
     })
-    return retried ? 'retrying' : 'failed'
+    return { ended: retried ? 'retrying' : 'failed', retryIn }
   }
 
   /** Runs the job again after that time; the attempt does not count. */
@@ -203,6 +214,11 @@ export class ClaimedJob<AJob extends Job = Job, Return = unknown, Plan = unknown
   /** Writes a line to the job's log. Resolves when it is durable. */
   log(line: string): Promise<void> {
     return this.#note('log', () => logEntry(line))
+  }
+
+  /** @internal Writes several lines, or a step, as one note. */
+  write(call: string, entry: () => NoteEntry): Promise<void> {
+    return this.#note(call, entry)
   }
 
   /** Releases the job if it was not settled, for `await using`. */
@@ -346,20 +362,27 @@ export class ClaimedJob<AJob extends Job = Job, Return = unknown, Plan = unknown
     if (this.#lost !== undefined) throw this.#lostError(this.#lost)
   }
 
-  #lostError([reason, cancelReason]: LostReason): MillraceError {
-    const { id, name } = this.#record
-    const abort = abortFor(reason, cancelReason)
-    const details = { id, reason, ...(cancelReason !== undefined && { cancelReason }) }
-    return new MillraceError('LEASE_LOST', `Nothing was written for job ${id} ('${name}'): ${abort.message}`, {
-      cause: abort,
-      details,
-    })
+  #lostError(lost: LostReason): MillraceError {
+    return lostLease(this.#record, lost)
   }
 
   #refuseSettled(call: string): void {
     if (this.#settledBy === undefined) return
     throw outOfOrder(`${call}() of job ${this.id} was called after ${this.#settledBy}(), which settles it`)
   }
+}
+
+/** The error of a call for a job that belongs to the caller no more. */
+export function lostLease(
+  { id, name }: Pick<JobRecord, 'id' | 'name'>,
+  [reason, cancelReason]: LostReason,
+): MillraceError {
+  const abort = abortFor(reason, cancelReason)
+  const details = { id, reason, ...(cancelReason !== undefined && { cancelReason }) }
+  return new MillraceError('LEASE_LOST', `Nothing was written for job ${id} ('${name}'): ${abort.message}`, {
+    cause: abort,
+    details,
+  })
 }
 
 function answerOf([reason, cancelReason]: LostReason): Heartbeat {

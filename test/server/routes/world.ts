@@ -19,6 +19,8 @@ export interface Parts {
   readonly query?: Readonly<Record<string, string>>
   readonly body?: unknown
   readonly headers?: Readonly<Record<string, string>>
+  /** Aborts when the client goes. */
+  readonly signal?: AbortSignal
 }
 
 /** An answer that was read. */
@@ -71,7 +73,7 @@ export function newWorld(options: Partial<ServeOptions> = {}): World {
   const server = closing(serve({ auth, logger: false, ...options, store }))
   const queue = closing(new Queue(QUEUE, { store, logger: false }))
 
-  const send: World['send'] = (who, method, path, { params = {}, query, body, headers } = {}) => {
+  const send: World['send'] = (who, method, path, { params = {}, query, body, headers, signal } = {}) => {
     const filled = path.replace(/\{(\w+)\}/g, (_, key: string) => encodeURIComponent(params[key] ?? `no-${key}`))
     const search = query === undefined ? '' : `?${new URLSearchParams(query).toString()}`
     const request = new Request(`http://localhost${filled}${search}`, {
@@ -82,6 +84,7 @@ export function newWorld(options: Partial<ServeOptions> = {}): World {
         ...headers,
       },
       ...(body !== undefined && { body: JSON.stringify(body) }),
+      ...(signal !== undefined && { signal }),
     })
     return server.fetch(request)
   }
