@@ -2,6 +2,7 @@
 import type { Logger } from '../queue/events/events.js'
 import type { Connection } from '../store/connection.js'
 import type { Store } from '../store/store.js'
+import type { KeepLast } from '../upkeep/retention/keep-last.js'
 import type { Limits } from './options.js'
 import type { ServedQueues } from './queues.js'
 
@@ -11,6 +12,8 @@ export interface ServerParts {
   readonly connection: Connection
   /** The queues that it serves. */
   readonly queues: ServedQueues
+  /** Notes which jobs have ended, for retention by count. */
+  readonly keepLast: Pick<KeepLast, 'ended'>
   readonly limits: Limits
   readonly logger: Logger
   /** Refuses changes. */

@@ -1,6 +1,7 @@
 // server/serve.ts: a server for a store: one handler for every framework, or one that listens by itself.
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { connect } from '../store/connection.js'
+import { KeepLast } from '../upkeep/retention/keep-last.js'
 import { createApp } from './app.js'
 import type { App } from './app.js'
 import { Listener, nodeHandler } from './listen.js'
@@ -37,10 +38,14 @@ export function serve(options: ServeOptions): Server {
   const closing = new AbortController()
   const connection = connect(settings.store)
   const queues = new ServedQueues(settings.store, settings.queues, settings.logger)
+  const keepLast = new KeepLast(connection, (error) => {
+    settings.logger.error({ error }, 'The retention of the server failed; it tries again.')
+  })
   const parts: ServerParts = {
     store: settings.store,
     connection,
     queues,
+    keepLast,
     limits: settings.limits,
     logger: settings.logger,
     readOnly: settings.readOnly,
@@ -53,6 +58,7 @@ export function serve(options: ServeOptions): Server {
   const close = async (): Promise<void> => {
     closing.abort()
     await listener.close()
+    await keepLast.stop()
     await queues.close()
   }
   const closeOnce = (): Promise<void> => (ending ??= close())
