@@ -5,6 +5,8 @@
 // already: a change is added to such a group that no store applies. So a new batch is refused as a stale one is, and the
 // receipt of one that was applied before is answered again.
 import { MillraceError } from '../../job/errors/errors.js'
+import { createRecord, givenOrder } from '../../job/apply.js'
+import { OWN_ROW, create } from '../../job/change.js'
 import type { Note } from '../../job/change.js'
 import { isReserved } from '../../job/values/names.js'
 import type { Ask, Batch, Group, Receipt, Renewal, Verdict } from '../../store/batch.js'
@@ -24,6 +26,9 @@ export interface Judged {
 
 /** The most places in a batch that one refusal names. */
 const NAMED = 20
+
+/** The queue and the name of a job that the caller may not know of. */
+const HIDDEN = 'millrace:hidden'
 
 /** No job has this id. */
 const NOBODY = 'millrace:nobody'
@@ -70,7 +75,9 @@ export async function judge(
       return {
         ...receipt,
         writer: sent.writer,
-        groups: receipt.groups.map((verdict, at) => shown(scope, restored(verdict, sent.groups[at] ?? [], failed[at]))),
+        groups: receipt.groups.map((verdict, at) =>
+          shown(scope, restored(verdict, sent.groups[at] ?? [], failed[at]), sent.groups[at]),
+        ),
         renewals: receipt.renewals.map((verdict) => shown(scope, verdict)),
       }
     },
@@ -142,9 +149,12 @@ function restored(verdict: Verdict, group: Group, failed: Demand | undefined): V
   return { ok: false, change: 0, id, why: 'fence' }
 }
 
-/** A verdict without jobs that the caller may not know of. */
-function shown(scope: Scope, verdict: Verdict): Verdict {
+/** A verdict without jobs that the caller may not know of. That an id is taken cannot be hidden, but by what can. */
+function shown(scope: Scope, verdict: Verdict, group: Group = []): Verdict {
   if (verdict.ok || verdict.job === undefined || scope.holds(verdict.job.queue)) return verdict
   const { job: _job, ...rest } = verdict
-  return rest
+  const change = group[verdict.change]
+  if (rest.why !== 'duplicate' || change?.kind !== 'insert' || change.job.id !== rest.id) return rest
+  const { job } = create({ ...OWN_ROW, id: rest.id, kind: 'job', queue: HIDDEN, name: HIDDEN, data: undefined })
+  return { ...rest, job: createRecord(job, undefined, givenOrder(0), 0, 0) }
 }
