@@ -35,7 +35,7 @@ export default defineConfig({
     alias: [
       { find: /^millrace$/, replacement: `${src}/index.ts` },
       {
-        find: /^millrace\/(memory|postgres|sqlite|server|telemetry|types|webhooks|conformance|testing)$/,
+        find: /^millrace\/(http|memory|postgres|sqlite|server|telemetry|types|webhooks|conformance|testing)$/,
         replacement: `${src}/$1.ts`,
       },
     ],

@@ -18,6 +18,11 @@ const steps = [
     args: ['vitest', 'run', 'walks', '--typecheck.enabled=false'],
     env: { MILLRACE_WALKS: '200' },
   },
+  {
+    name: 'batches of remote stores',
+    args: ['vitest', 'run', 'store-protocol/judge', '--typecheck.enabled=false'],
+    env: { MILLRACE_JUDGED: '100000' },
+  },
   { name: 'planted bugs', args: ['tsx', 'scripts/planted.ts'] },
 ]
 

@@ -46,8 +46,8 @@ const WALLS: readonly Wall[] = [
     rule: 'a store does not import another store',
   },
   {
-    from: /^stores\/(?!remote\/)/,
-    to: /^stores\/remote\//,
+    from: /^stores\/(?!http\/)/,
+    to: /^stores\/http\//,
     rule: 'a store does not import another store',
   },
   {

@@ -54,7 +54,7 @@ export function expired(job: JobRecord | PlainJob, rule: KeepByState, now: Time)
 }
 
 /** How many jobs of its queue and name that ended in this state are kept, by a rule of the job itself; undefined: all. */
-export function countOf(job: JobHeader, state: FinishedState): number | undefined {
+export function countOf(job: Pick<JobHeader, 'keep'>, state: FinishedState): number | undefined {
   return job.keep?.[state]?.count
 }
 

@@ -2,6 +2,7 @@
 import type { Millis } from '../job/job.js'
 import { DEFAULT_JSON_LIMIT } from '../job/values/json.js'
 import type { Time } from '../job/job.js'
+import { MillraceError } from '../job/errors/errors.js'
 import { checkName, checkOwnName, refuseUnknown } from '../job/values/names.js'
 import { invalid } from '../job/values/options.js'
 import type { Abortable } from './operations/abort-signal.js'
@@ -22,6 +23,9 @@ import type { Webhooks } from './settings/webhook.js'
 /** Jobs of any name, with any data. */
 export type AnyJobs = Readonly<Record<string, JobDefinition>>
 
+/** What upkeep does with the queue object: there is none for it on a store whose upkeep is done elsewhere. */
+type HereAlone<S extends Store, Option> = S extends { readonly can: { readonly upkeep: 'elsewhere' } } ? never : Option
+
 /** Options of a queue. */
 export interface QueueOptions<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> {
   /** The store that holds its jobs. */
@@ -36,7 +40,7 @@ export interface QueueOptions<Jobs extends JobDefinitions = AnyJobs, S extends S
    */
   readonly retention?: RetentionOptions<JobOf<Jobs>> | false
   /** Delivers the ends of its jobs to a URL: `webhooks({ url, secret })`. Default: no webhooks. */
-  readonly webhook?: Webhooks
+  readonly webhook?: HereAlone<S, Webhooks>
   /** Logs warnings and errors that have no listener; `false` for none. Default: the console. */
   readonly logger?: Logger | false
   /** Measures adds; made by `telemetry()`. Default: none. */
@@ -129,7 +133,29 @@ export function checkQueue<Jobs extends JobDefinitions, S extends Store>(
   if (options.jobs !== undefined && (typeof options.jobs !== 'object' || Array.isArray(options.jobs))) {
     throw invalid('new Queue: jobs must be made by defineJobs.')
   }
-  return { defaults, maxDataBytes, webhooks: checkWebhooks(options.webhook), series: checkSeries(options.series) }
+  const webhooks = checkWebhooks(options.webhook)
+  checkElsewhere(options)
+  return { defaults, maxDataBytes, webhooks, series: checkSeries(options.series) }
+}
+
+/** Refuses what upkeep does with the queue object, where the upkeep of the store is done elsewhere. */
+function checkElsewhere(options: {
+  readonly store: Store
+  readonly webhook?: unknown
+  readonly retention?: unknown
+}): void {
+  const { store, webhook, retention } = options
+  if (store.can.upkeep !== 'elsewhere') return
+  const { onStale = false, onDelete = false } = (
+    typeof retention === 'object' && retention !== null ? retention : {}
+  ) as RetentionOptions
+  const option = webhook !== undefined ? 'webhook' : onStale !== false || onDelete !== false ? 'retention' : undefined
+  if (option === undefined) return
+  throw new MillraceError(
+    'UPKEEP_ELSEWHERE',
+    `new Queue: ${option === 'webhook' ? 'the secrets of webhooks' : 'callbacks of retention'} do not travel to the server of a remote store, which ${option === 'webhook' ? 'sends the deliveries' : 'applies the retention'}. Give the option to the queue that the server serves: serve({ queues: [new Queue(…)] }).`,
+    { details: { option } },
+  )
 }
 
 /** Throws unless the options hold a store. */

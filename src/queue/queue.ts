@@ -90,7 +90,8 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   readonly #operations: JobOperations
   readonly #adder: Adder
   readonly #emitter: Emitter
-  readonly #retention: QueueRetention | undefined
+  /** @internal Lets a worker apply the queue's retention. */
+  readonly retention: QueueRetention | undefined
   /** Reports adds, for queues with telemetry or a debug logger. */
   readonly #reporter: AddReporter | undefined
   #unobserve: Stop | undefined
@@ -113,8 +114,8 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     const logger = safeLogger(options.logger)
     this.lines = safeLogger(options.logger ?? consoleLines)
     this.#emitter = new Emitter(logger, () => ({ queue: name, at: this.#connection.runtime.now() }))
-    this.#retention = readRetention(options.retention, this.#operations, this.#emitter)
-    this.#adder = new Adder(name, this.#operations, options.jobs, defaults, this.#retention?.keep, webhooks)
+    this.retention = readRetention(options.retention, this.#operations, this.#emitter)
+    this.#adder = new Adder(name, this.#operations, options.jobs, defaults, this.retention?.keep, webhooks)
     const { telemetry } = options
     if (telemetry !== undefined || logger.debug !== undefined) {
       this.#reporter = new AddReporter(name, this.#connection, telemetry, logger.debug)
@@ -418,11 +419,6 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   /** @internal Lets a worker in this process publish its own events. */
   get emitter(): Emitter {
     return this.#emitter
-  }
-
-  /** @internal Lets a worker apply the queue's retention. */
-  get retention(): QueueRetention | undefined {
-    return this.#retention
   }
 
   /** @internal Lets a worker add jobs with the queue's defaults. */

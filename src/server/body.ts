@@ -149,7 +149,7 @@ function decode(bytes: Uint8Array): string {
 }
 
 /** How deep arrays and objects of a JSON text are nested; a text too short to be deep is not looked at. */
-function depthOf(text: string): number {
+export function depthOf(text: string): number {
   if (text.length < MAX_JSON_DEPTH * 2) return 0
   let depth = 0
   let deepest = 0

@@ -59,6 +59,9 @@ export class Listener {
   readonly #handler: Handler
   readonly #settings: Pick<ServeSettings, 'auth' | 'limits'>
   #server: HttpServer | undefined
+  /** Requests without an answer. */
+  #inWork = 0
+  #closing = false
 
   constructor(handler: Handler, settings: Pick<ServeSettings, 'auth' | 'limits'>) {
     this.#handler = handler
@@ -78,7 +81,14 @@ export class Listener {
         headersTimeout: HEADERS_TIMEOUT,
         requestTimeout: this.#settings.limits.bodyTimeout,
       },
-      this.#handler,
+      (incoming, outgoing) => {
+        this.#inWork++
+        outgoing.once('close', () => {
+          this.#inWork--
+          this.#endConnections()
+        })
+        this.#handler(incoming, outgoing)
+      },
     )
     server.keepAliveTimeout = KEEP_ALIVE
     server.maxHeadersCount = MAX_HEADER_COUNT
@@ -99,9 +109,16 @@ export class Listener {
   async close(): Promise<void> {
     const server = this.#server
     if (server === undefined) return
+    this.#closing = true
     await new Promise<void>((resolve) => {
       server.close(() => resolve())
       server.closeIdleConnections()
+      this.#endConnections()
     })
+  }
+
+  /** Once all is answered, what is left are connections that are kept alive, or that were opened and never used. */
+  #endConnections(): void {
+    if (this.#closing && this.#inWork === 0) setImmediate(() => this.#server?.closeAllConnections())
   }
 }

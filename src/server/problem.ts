@@ -43,6 +43,7 @@ const statuses: Readonly<Partial<Record<ErrorCode, number>>> = {
   UNKNOWN_BACKOFF: 422,
   OTHER_VERSION: 422,
   IDEMPOTENCY_MISMATCH: 422,
+  PROTOCOL_MISMATCH: 426,
   QUEUE_FULL: 429,
   RATE_LIMITED: 429,
   SERVER_BUSY: 503,

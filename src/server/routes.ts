@@ -5,6 +5,7 @@ import { flowRoutes } from './routes/flows.js'
 import { producingRoutes } from './routes/producing.js'
 import { resultRoutes } from './routes/results.js'
 import { settlingRoutes } from './routes/settling.js'
+import { storeRoutes } from './routes/store.js'
 import { turnRoutes } from './routes/turn.js'
 import { workerRoutes } from './routes/workers.js'
 import type { Route } from './route.js'
@@ -19,4 +20,5 @@ export const routes: readonly Route[] = [
   ...settlingRoutes,
   ...turnRoutes,
   ...workerRoutes,
+  ...storeRoutes,
 ]

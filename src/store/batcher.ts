@@ -2,31 +2,22 @@
 import { MillraceError, isMillraceError } from '../job/errors/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { outside } from './transaction-context.js'
-import { UNSENT_RETRY_TIME, isFinal, isTooLarge, isNotApplied, isNotSent, unavailable } from './commit-errors.js'
+import {
+  UNSENT_RETRY_TIME,
+  isFinal,
+  isGivenUp,
+  isTooLarge,
+  isNotApplied,
+  isNotSent,
+  unavailable,
+} from './commit-errors.js'
+import type { BatcherOptions } from './batcher-options.js'
+import { halvesOf, withoutFaults } from './load.js'
+import type { LoadOf } from './load.js'
 import { Outage } from './outage.js'
 import type { Runtime, Stop } from './runtime.js'
 import type { Ask, Batch, Group, Receipt, Renewal, Store, Verdict } from './store.js'
 import { BATCH_BYTES, bytesOf, bytesOfAsk, bytesOfRenewals, weightOf } from './batch-size.js'
-
-/** Options of a batcher. */
-export interface BatcherOptions {
-  /** Changes that a batch holds at most; a single larger group is sent alone. Default 500. */
-  readonly size?: number
-  /** Send a full batch at once, without a turn of the event loop: for stores outside of this process. Default false. */
-  readonly eager?: boolean
-  /** Bytes of text that a batch holds at most, about; a single larger group is sent alone. Default 8 MiB. */
-  readonly bytes?: number
-  /** Batches after which the writer changes its name. Default: never. */
-  readonly tenure?: number
-  /** How often a batch without an answer is sent again before its callers get the error. Default 5. */
-  readonly replays?: number
-  /** How often a group refused as busy is sent again before its caller gets the error. Default 40, about 10 s. */
-  readonly busyTries?: number
-  /** Called when a caller's callback throws, which none may. Default: throws the error again as an uncaught one. */
-  readonly broken?: (error: unknown) => void
-  /** Gets the failures of batches that are sent again; batchers of one store share it. Default: one of its own. */
-  readonly outage?: Outage
-}
 
 /** Callbacks for the outcome of a group. */
 export interface Caller {
@@ -84,13 +75,7 @@ interface LostClaims {
   stop: Stop
 }
 
-/** The contents of one batch. */
-interface Load {
-  readonly taken: readonly PendingGroup[]
-  readonly groups: readonly Group[]
-  readonly renewals: readonly PendingCall<readonly Renewal[], readonly Verdict[]>[]
-  readonly asks: readonly PendingClaim[]
-}
+type Load = LoadOf<PendingGroup, PendingCall<readonly Renewal[], readonly Verdict[]>, PendingClaim>
 
 /** One stream of batches to a store, under one writer's name at a time. At most one batch is in flight. */
 export class Batcher {
@@ -136,6 +121,7 @@ export class Batcher {
       eager: false,
       tenure: Infinity,
       replays: 5,
+      patient: false,
       busyTries: 40,
       broken,
       outage: new Outage(store),
@@ -255,9 +241,15 @@ export class Batcher {
 
   /**
    * The store rejected a load. A load that is too large is sent in halves, one after the other and under new numbers,
-   * so that a late original cannot be applied beside them; a single group that is too large fails its caller.
+   * so that a late original cannot be applied beside them; a single group that is too large fails its caller. So does what
+   * the error names as refused, and the rest is sent without it.
    */
   async #handleRejection(load: Load, error: unknown): Promise<void> {
+    const rest = withoutFaults(load, error)
+    if (rest !== undefined) {
+      this.#reject(rest.faulty, error)
+      return this.#deliverPart(rest.others)
+    }
     const halves = isTooLarge(error) ? halvesOf(load) : undefined
     if (halves === undefined) {
       const resend =
@@ -268,12 +260,14 @@ export class Batcher {
         error,
       )
     }
-    for (const half of halves) {
-      try {
-        this.#answer(await this.#deliver(this.#number(half)), half)
-      } catch (thrown) {
-        await this.#handleRejection(half, thrown)
-      }
+    for (const half of halves) await this.#deliverPart(half)
+  }
+
+  async #deliverPart(part: Load): Promise<void> {
+    try {
+      this.#answer(await this.#deliver(this.#number(part)), part)
+    } catch (thrown) {
+      await this.#handleRejection(part, thrown)
     }
   }
 
@@ -415,6 +409,10 @@ export class Batcher {
         }
         const unsent = isNotSent(error)
         unsure ||= !unsent
+        if (this.#options.patient && isGivenUp(error)) {
+          this.#options.outage.failed(error, this.#runtime.elapsed())
+          throw unsure && unsent ? unavailable(this.#store, error) : error
+        }
         if (tries >= this.#options.replays || (unsent && this.#runtime.elapsed() - startedAt >= UNSENT_RETRY_TIME)) {
           throw unsure ? unavailable(this.#store, error) : error
         }
@@ -486,15 +484,4 @@ export class Batcher {
       this.#runtime.timer(delay * (0.5 + this.#runtime.random() / 2), resolve)
     })
   }
-}
-
-/** Splits a load into two that are sent one after the other; undefined where it cannot be split. */
-function halvesOf({ taken, groups, renewals, asks }: Load): readonly [Load, Load] | undefined {
-  const rest = renewals.length + asks.length > 0
-  if (groups.length === 0 || (groups.length === 1 && !rest)) return undefined
-  const half = groups.length === 1 ? 1 : Math.ceil(groups.length / 2)
-  return [
-    { taken: taken.slice(0, half), groups: groups.slice(0, half), renewals: [], asks: [] },
-    { taken: taken.slice(half), groups: groups.slice(half), renewals, asks },
-  ]
 }

@@ -30,6 +30,13 @@ const notApplied: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'DATABASE_MISSING',
   'SCHEMA_MISSING',
   'POOL_TOO_SMALL',
+  'FORBIDDEN',
+  'UNAUTHORIZED',
+  'READ_ONLY',
+  'INVALID_REQUEST',
+  'PROTOCOL_MISMATCH',
+  'HOST_NOT_ALLOWED',
+  'ROUTE_NOT_FOUND',
 ])
 
 /** Whether an error shows that the batch was not applied. Holds only for the try that failed with it. */
@@ -38,7 +45,11 @@ export function isNotApplied(error: unknown): error is MillraceError {
 }
 
 /** Errors of tries that did not reach the store: nothing was applied, and another try may succeed. */
-const notSent: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['DATABASE_UNREACHABLE', 'POOL_EXHAUSTED'])
+const notSent: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'DATABASE_UNREACHABLE',
+  'POOL_EXHAUSTED',
+  'SERVER_UNREACHABLE',
+])
 
 /** How long a batch that does not reach the store is sent again. */
 export const UNSENT_RETRY_TIME: Millis = 2_000
@@ -57,9 +68,30 @@ export function isFinal(error: unknown): error is MillraceError {
   return error.code === 'STORE_CLOSED' || error.code === 'WRITER_BEHIND' || error.code === 'DATA_TOO_LARGE'
 }
 
+/** Whether a store that sends batches again by itself has given one up. */
+export function isGivenUp(error: unknown): boolean {
+  return isMillraceError(error) && (error.code === 'STORE_UNAVAILABLE' || error.code === 'SERVER_UNREACHABLE')
+}
+
 /** Whether a smaller batch may be applied: this one had too many bytes, or needed more locks than the server has. */
 export function isTooLarge(error: unknown): boolean {
   return isMillraceError(error, 'DATA_TOO_LARGE') || isMillraceError(error, 'TRANSACTION_TOO_LARGE')
+}
+
+/** The groups and the claims of a batch that a server names as refused, by their indexes. Nothing was applied. */
+export function faultsIn(
+  error: unknown,
+): { readonly groups: ReadonlySet<number>; readonly asks: ReadonlySet<number> } | undefined {
+  if (!isMillraceError(error) || !isNotApplied(error)) return undefined
+  const { at, parts } = error.details as { readonly at?: unknown; readonly parts?: unknown }
+  const named = Array.isArray(parts) ? (parts as readonly unknown[]) : [at]
+  const groups = new Set<number>()
+  const asks = new Set<number>()
+  for (const each of named) {
+    const found = typeof each === 'string' ? /^(?:body\.)?(groups|asks)\[(\d+)\]/.exec(each) : null
+    if (found !== null) (found[1] === 'groups' ? groups : asks).add(Number(found[2]))
+  }
+  return groups.size + asks.size === 0 ? undefined : { groups, asks }
 }
 
 /** The error for a store that did not answer. */

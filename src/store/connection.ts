@@ -88,17 +88,18 @@ function create(store: Store): Connection {
   const counting = new TransactionOutcomes(store, runtime, true)
   const outage = new Outage(store)
   const { portion, tenure, parallel: eager = false } = store.can
-  const shared = { outage, ...(tenure !== undefined && { tenure }) }
+  const shared = { outage, patient: store.can.retries === 'itself', ...(tenure !== undefined && { tenure }) }
   const main = new Batcher(committer, runtime, writer, {
     ...shared,
     eager,
     ...(portion !== undefined && { size: portion }),
   })
   const renewals = new Batcher(committer, runtime, `${writer}/renewals`, shared)
-  const series = new SeriesRecorder(runtime, {
-    details: (query) => store.details(query),
-    commit: (group) => renewals.commit(group),
-  })
+  const series = new SeriesRecorder(
+    runtime,
+    { details: (query) => store.details(query), commit: (group) => renewals.commit(group) },
+    store.can.upkeep !== 'elsewhere',
+  )
   return {
     store,
     runtime,

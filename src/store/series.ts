@@ -28,6 +28,7 @@ const MAX_UNWRITTEN = 10_000
 export class SeriesRecorder {
   readonly #runtime: Runtime
   readonly #store: SeriesStore
+  readonly #folds: boolean
   /** By queue and minute. */
   #fresh = new Map<string, Map<number, CountsByName>>()
   /** Written, without an answer; sent again as they are. */
@@ -43,10 +44,11 @@ export class SeriesRecorder {
   #timer: Stop | undefined
   #writing: Promise<void> = Promise.resolve()
 
-  /** `store` is written to beside the batches of jobs. */
-  constructor(runtime: Runtime, store: SeriesStore) {
+  /** `store` is written to beside the batches of jobs. `folds`: whether this process also folds what was counted. */
+  constructor(runtime: Runtime, store: SeriesStore, folds = true) {
     this.#runtime = runtime
     this.#store = store
+    this.#folds = folds
     this.#now = runtime.now()
     this.#minute = stretchOf(this.#now, 'minute')
   }
@@ -171,7 +173,7 @@ export class SeriesRecorder {
       this.#unsure = this.#unsure.slice(puts.length)
       this.#unwritten = this.#unsure.length
     }
-    for (const queue of queues) await this.#fold(queue)
+    if (this.#folds) for (const queue of queues) await this.#fold(queue)
   }
 
   /** Folds once a minute, and at first if others have left much behind. */

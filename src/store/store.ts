@@ -322,6 +322,11 @@ export interface Store<Given = unknown, Taken = Given> {
     readonly synchronous?: boolean
     /** `elsewhere`: what is due is handled by whoever serves the store, so that workers on it do no upkeep. Default: by workers. */
     readonly upkeep?: 'elsewhere'
+    /**
+     * `itself`: a call that gets no answer is sent again by the store, for as long as its settings say, before it fails
+     * as `STORE_UNAVAILABLE`. Default: the caller sends it again.
+     */
+    readonly retries?: 'itself'
   }
   /** What the ids of workers on this store begin with, so that the store can tell whose jobs they hold. Default: nothing. */
   readonly identity?: string
@@ -448,6 +453,11 @@ export interface Store<Given = unknown, Taken = Given> {
 
 /** A store that `await using` closes; the stores of this package are. */
 export type DisposableStore<Given = unknown, Taken = Given> = Store<Given, Taken> & AsyncDisposable
+
+/** A store that a server serves: its upkeep is done there. */
+export interface RemoteStore extends DisposableStore<never> {
+  readonly can: Store['can'] & { readonly upkeep: 'elsewhere' }
+}
 
 /** What `transact` of a store passes to its work; `never` where it has no transactions. */
 export type GivenBy<S extends Store> = NonNullable<S[typeof transactions]>['given']

@@ -105,8 +105,9 @@ export class Upkeep {
     this.#bulkRuns = new BulkRuns(parts, this.#clock)
   }
 
-  /** Runs a pass now, and from then on whenever something is due. */
+  /** Runs a pass now, and from then on whenever something is due; nothing where the store's upkeep is done elsewhere. */
   start(): void {
+    if (this.#isElsewhere) return
     const { callbacks, queues } = this.#parts
     if (callbacks !== undefined) this.#unregister = this.#retention.register(queues[0]!, callbacks)
     this.#schedule(0)
@@ -121,14 +122,18 @@ export class Upkeep {
 
   /** Something will be due in a queue at that time, by the store's clock. */
   expect(queue: string, at: Time): void {
-    if (this.#dueQueues.includes(queue)) this.#schedule(at - this.#clock.now() + this.#jitter())
+    if (!this.#isElsewhere && this.#dueQueues.includes(queue)) this.#schedule(at - this.#clock.now() + this.#jitter())
   }
 
   /** Runs a pass now, after the one in progress; resolves when it has ended, even if the store failed. */
   async passNow(): Promise<void> {
     while (this.#working !== undefined) await this.#working
-    if (this.#stopped) return
+    if (this.#stopped || this.#isElsewhere) return
     await this.#begin()
+  }
+
+  get #isElsewhere(): boolean {
+    return this.#parts.connection.store.can.upkeep === 'elsewhere'
   }
 
   /** The store failed elsewhere in this process: leases may have expired because they could not be renewed. */

@@ -98,6 +98,7 @@ export class Registration {
       (worker) => worker.id !== this.#self.id && worker.queues.some((queue) => this.#self.queues.includes(queue)),
     ).length
     this.#beatsUntilRefresh = Math.max(1, live.length) * (0.5 + runtime.random())
+    if (store.can.upkeep === 'elsewhere') return cells
     const expired = cells.filter(
       ({ value, at }) => now - at > EXPIRED_INTERVALS * (JSON.parse(value) as WorkerCell).every,
     )

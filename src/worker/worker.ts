@@ -116,7 +116,7 @@ export class Worker<
     this.#connection = connect(store)
     const { runtime } = this.#connection
     this.name = this.#settings.workerName
-    this.id = workerId(this.name, runtime.id())
+    this.id = workerId(this.name, runtime.id(), store.identity)
     const origin = (): { queue: string; at: number } => ({ queue: this.queues[0] ?? '', at: runtime.now() })
     this.#emitter = new Emitter(safeLogger(options.logger), origin, { worker: this.id })
     const { telemetry } = options
@@ -365,6 +365,7 @@ export class Worker<
    * when their leases expire.
    */
   #recover(cells: readonly Cell[]): Promise<void> {
+    if (this.#connection.store.can.upkeep === 'elsewhere') return Promise.resolve()
     const { recovery, handlerOf } = this.#settings
     const { queues } = this
     const handles = (job: JobRecord): boolean => handlerOf(job) !== undefined

@@ -63,6 +63,21 @@ export const serverErrors = {
     summary: 'A server without `auth` was told to listen on an address that other machines can reach.',
     remedy: 'Give `serve` the option `auth`, or listen on 127.0.0.1.',
   },
+  SERVER_UNREACHABLE: {
+    summary: 'The server of a remote store could not be reached for as long as `patience`. Nothing was sent.',
+    remedy:
+      'Check the address in the message, the network, and that the server runs. The error of the connection is in `cause`.',
+  },
+  UPKEEP_ELSEWHERE: {
+    summary:
+      'A queue on a remote store was given webhooks with a secret, or callbacks of retention. They are for the process that does the upkeep of the queue, which is the server.',
+    remedy: 'Leave the option out here, and give it to the queue object that the server serves.',
+  },
+  PROTOCOL_MISMATCH: {
+    summary: 'The server and its client speak no common version of the store protocol. Nothing was written.',
+    remedy:
+      'Update the older of the two. A server speaks the protocol of its own version and the one before: update servers first.',
+  },
   INTERNAL: {
     summary: 'The server failed in a way that it does not know. Its log has the error, under the id of the request.',
     remedy: 'Look up the request in the log of the server, and report it.',

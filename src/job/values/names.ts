@@ -59,9 +59,12 @@ export function checkWorkerName(value: unknown): string {
   return refuseReserved(name, 'worker name', [RESERVED])
 }
 
-/** The id of a worker: its name, if it has one, and a part that no other worker has. */
-export function workerId(name: string | undefined, unique: string): string {
-  return name === undefined ? unique : `${name}:${unique}`
+/**
+ * The id of a worker: its name, if it has one, and a part that no other worker has. `identity` is what the ids of workers
+ * begin with on its store.
+ */
+export function workerId(name: string | undefined, unique: string, identity = ''): string {
+  return name === undefined ? `${identity}${unique}` : `${identity}${name}:${unique}`
 }
 
 /** The name in the id of a worker; undefined if it has none. */

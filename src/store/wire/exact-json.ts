@@ -18,8 +18,18 @@ export function exactText(value: unknown): string {
 
 /** The value of a text that `exactText` made. */
 export function valueOf(text: string): unknown {
-  const parsed = JSON.parse(text) as [value: unknown, losses?: readonly Loss[]]
-  for (const [path, what] of parsed[1] ?? []) put(parsed, path, lost[what])
+  return valueOfParsed(JSON.parse(text))
+}
+
+/** The value of such a text, parsed; it is used up. Throws for anything else: it may come from a network. */
+export function valueOfParsed(given: unknown): unknown {
+  const parsed = given as [value: unknown, losses?: readonly Loss[]]
+  if (!Array.isArray(parsed) || parsed.length < 1 || parsed.length > 2)
+    throw new TypeError('no list of a value and its losses')
+  for (const [path, what] of parsed[1] ?? []) {
+    if (!Object.hasOwn(lost, what)) throw new TypeError('an unknown loss')
+    put(parsed, path, lost[what])
+  }
   return parsed[0]
 }
 

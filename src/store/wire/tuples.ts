@@ -7,6 +7,8 @@ export type FieldsOf<T> = { readonly [Key in keyof T]-?: null extends T[Key] ? n
 export interface TupleCodec<T> {
   toTuple(value: T): readonly unknown[]
   fromTuple(tuple: readonly unknown[]): T
+  /** How many fields there are. */
+  readonly length: number
 }
 
 /**
@@ -15,6 +17,7 @@ export interface TupleCodec<T> {
 export function tuplesOf<T extends object>(fields: FieldsOf<T>): TupleCodec<T> {
   const keys = Object.keys(fields) as (keyof T & string)[]
   return {
+    length: keys.length,
     toTuple(value) {
       const tuple: unknown[] = []
       let absent: number[] | undefined

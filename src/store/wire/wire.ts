@@ -6,7 +6,7 @@ import type { ErrorCode } from '../../job/errors/errors.js'
 import type { JobHeader, JobRecord, MovedJob } from '../../job/job.js'
 import { recordFields } from '../../job/record.js'
 import type { Batch, Receipt, Verdict } from '../batch.js'
-import { exactText, valueOf } from './exact-json.js'
+import { exactText, valueOf, valueOfParsed } from './exact-json.js'
 import type { Details, DetailsQuery, Due, DueQuery, Notice, Page, Query, WatchOptions } from '../store.js'
 import type { QueueTally, TallyOptions } from '../tally.js'
 import { tuplesOf } from './tuples.js'
@@ -15,6 +15,8 @@ import { tuplesOf } from './tuples.js'
 export interface Codec<T> {
   encode(value: T): string
   decode(text: string): T
+  /** The same of a text that was parsed as JSON; that is used up. */
+  decodeParsed(parsed: unknown): T
 }
 
 const { data, memo, progress, result, error, errors, ...headerFields } = recordFields
@@ -77,6 +79,9 @@ function changeOf(sent: SentChange): Change {
   return 'm' in sent ? move.fromTuple(sent.m) : sent.c
 }
 
+/** How many fields the tuples of inserts and moves have: one with more comes from a later protocol. */
+export const sentFields = { insert: newJob.length, move: move.length } as const
+
 /** Replaces a field of an object, in its place. */
 type With<T, Key extends keyof T, Value> = { readonly [Each in keyof T]: Each extends Key ? Value : T[Each] }
 
@@ -114,12 +119,20 @@ type SentReceipt = Omit<Receipt, 'groups' | 'renewals' | 'asks'> & {
 }
 
 function codec<T, Sent>(out: (value: T) => Sent, back: (sent: Sent) => T): Codec<T> {
-  return { encode: (value) => exactText(out(value)), decode: (text) => back(valueOf(text) as Sent) }
+  return {
+    encode: (value) => exactText(out(value)),
+    decode: (text) => back(valueOf(text) as Sent),
+    decodeParsed: (parsed) => back(valueOfParsed(parsed) as Sent),
+  }
 }
 
 /** For what travels as it is. */
 function plain<T>(): Codec<T> {
-  return { encode: exactText, decode: (text) => valueOf(text) as T }
+  return {
+    encode: exactText,
+    decode: (text) => valueOf(text) as T,
+    decodeParsed: (parsed) => valueOfParsed(parsed) as T,
+  }
 }
 
 const nothing = plain<undefined>()

@@ -31,6 +31,9 @@ interface Lane {
   stopped: Position | undefined
 }
 
+/** What is read of a job that has ended. */
+type LaneJob = Pick<JobHeader, 'queue' | 'name' | 'keep'>
+
 /** A place among the finished jobs of a lane, and how many jobs that stay are before it. */
 interface Position {
   readonly cursor: string | undefined
@@ -59,7 +62,8 @@ export class KeepLast {
   }
 
   /** A job has ended. */
-  ended(job: JobHeader, state: FinishedState): void {
+  ended(job: LaneJob, state: FinishedState): void {
+    if (this.#connection.store.can.upkeep === 'elsewhere') return
     const count = countOf(job, state)
     if (count === undefined) return
     const { queue, name } = job

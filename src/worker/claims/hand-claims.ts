@@ -4,6 +4,7 @@ import { MillraceError } from '../../job/errors/errors.js'
 import { describeError } from '../../job/errors/failure.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { settle } from '../../job/lifecycle.js'
+import { workerId } from '../../job/values/names.js'
 import { JobOperations } from '../../queue/operations/job-operations.js'
 import type { Queue } from '../../queue/queue.js'
 import type { Deliveries } from '../../queue/settings/webhook.js'
@@ -76,7 +77,7 @@ export class HandClaims implements ClaimHost {
     this.jobs = queue.jobs
     this.adder = queue.adder
     this.operations = new JobOperations(this.connection, queue.jobs, queue.adder.maxBytes)
-    this.#id = this.connection.runtime.id()
+    this.#id = workerId(undefined, this.connection.runtime.id(), queue.store.identity)
     this.keepLast = new KeepLast(this.connection, (error) => queue.emitter.error(error))
     this.#upkeep = new Upkeep({
       connection: this.connection,
@@ -140,7 +141,7 @@ export class HandClaims implements ClaimHost {
 
   async #claim(request: ClaimRequest): Promise<ClaimedJob[]> {
     const { runtime } = this.connection
-    const worker = request.worker ?? this.#id
+    const worker = request.worker === undefined ? this.#id : `${this.#queue.store.identity ?? ''}${request.worker}`
     const deadline = runtime.elapsed() + request.wait
     const call = new ClaimCall(this.connection, request.signal)
     this.#waiting.add(call)

@@ -10,7 +10,7 @@ import type { ErrorCode } from '../../../src/job/errors/errors.js'
 import type { StoreEvent } from '../../../src/job/events.js'
 import type { AttemptError, Edge, ErrorInfo, JobHeader, JobRecord, LogLine, StepResult } from '../../../src/job/job.js'
 import { recordFields } from '../../../src/job/record.js'
-import { exactText, valueOf } from '../../../src/store/wire/exact-json.js'
+import { exactText, valueOf, valueOfParsed } from '../../../src/store/wire/exact-json.js'
 import type { Ask, Batch, Cell, Handled, Receipt, Renewal } from '../../../src/store/batch.js'
 import type { Details, DetailsQuery, Due, DueQuery, JobDetails, Notice, Page, Query } from '../../../src/store/store.js'
 import type { Revoked, WatchOptions } from '../../../src/store/store.js'
@@ -213,7 +213,7 @@ describe('the codec gives back', () => {
   test('any plain data', () => {
     const values = [number, text, fc.constant(undefined), fc.constant(null), flag]
     const anything = fc.anything({ key: fc.oneof(text, one('__proto__')), values, withNullPrototype: false })
-    travels({ encode: exactText, decode: valueOf }, anything)
+    travels({ encode: exactText, decode: valueOf, decodeParsed: valueOfParsed }, anything)
   })
 
   test('batches', () => {

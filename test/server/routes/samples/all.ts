@@ -2,6 +2,7 @@
 import { aboutSamples } from './about.js'
 import { producingSamples } from './producing.js'
 import type { Samples } from './sample.js'
+import { storeSamples } from './store.js'
 import { workingSamples } from './working.js'
 
-export const samples: Samples = { ...aboutSamples, ...producingSamples, ...workingSamples }
+export const samples: Samples = { ...aboutSamples, ...producingSamples, ...workingSamples, ...storeSamples }
