@@ -8,7 +8,11 @@ import type { Principal, Role } from './principal.js'
  * Who sent a request; undefined: nobody that is known. It may read the headers, and not the body. `tokens(path)` makes
  * one; a host with sessions of its own gives a function.
  */
-export type Auth = (request: Request) => Principal | undefined | Promise<Principal | undefined>
+export interface Auth {
+  (request: Request): Principal | undefined | Promise<Principal | undefined>
+  /** @internal The caller by the SHA-256 of a token, for sessions of browsers. Absent: the host has its own. */
+  readonly byHash?: (hash: string) => Principal | undefined | Promise<Principal | undefined>
+}
 
 /** The caller where the server has no `auth`: somebody on this machine. */
 export const LOCAL: Principal = { name: 'local', roles: ROLES, queues: ['*'] }
@@ -22,12 +26,16 @@ export function bearerOf(request: Request): string | undefined {
   return header === null ? undefined : /^bearer +([\x21-\x7e]{1,512})$/i.exec(header)?.[1]
 }
 
-/** The caller of a request. Throws UNAUTHORIZED where there is none. */
-export async function authenticate(auth: Auth | undefined, request: Request): Promise<Principal> {
+/** The caller of a request, by its token or, without one, by its session. Throws UNAUTHORIZED where there is none. */
+export async function authenticate(
+  auth: Auth | undefined,
+  request: Request,
+  sessions: { find(request: Request): Promise<Principal | undefined> },
+): Promise<Principal> {
   if (auth === undefined) return LOCAL
-  const principal = await auth(request)
-  if (principal !== undefined && principal !== null) return checkPrincipal(principal)
   const header = request.headers.has('authorization')
+  const principal = (await auth(request)) ?? (header ? undefined : await sessions.find(request))
+  if (principal !== undefined) return checkPrincipal(principal)
   throw new MillraceError(
     'UNAUTHORIZED',
     header

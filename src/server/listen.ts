@@ -37,8 +37,10 @@ const MAX_HEADER_COUNT = 100
 type Handler = (incoming: IncomingMessage, outgoing: ServerResponse) => void
 
 /** Answers requests of `node:http`. */
-export function nodeHandler(fetch: (request: Request) => Promise<Response>): Handler {
-  const listener = getRequestListener(fetch, { overrideGlobalObjects: false })
+export function nodeHandler(fetch: (request: Request, address?: string) => Promise<Response>): Handler {
+  const answer = (request: Request, { incoming }: { readonly incoming?: unknown }): Promise<Response> =>
+    fetch(request, (incoming as IncomingMessage | undefined)?.socket?.remoteAddress)
+  const listener = getRequestListener(answer, { overrideGlobalObjects: false })
   return (incoming, outgoing) => {
     useParsedBody(incoming)
     void listener(incoming, outgoing)
