@@ -93,14 +93,25 @@ class KeyRedactor implements Redactor {
   }
 
   text(line: string): string {
-    return line
-      .replace(PAIR, (whole, quote: string, key: string, sign: string, value: string) => {
-        if (!this.#keys.test(key) || value === HIDDEN) return whole
-        return `${quote}${key}${quote}${sign}${String(this.#hidden(value, 'text'))}`
-      })
+    return this.#withoutPairs(line)
       .replace(CREDENTIALS, `$1${HIDDEN}@`)
       .replace(SCHEME, `$1 ${HIDDEN}`)
       .replace(TOKEN, HIDDEN)
+  }
+
+  /** Without the values that follow telling keys. What follows another key may hold a key itself. */
+  #withoutPairs(line: string): string {
+    let shown = ''
+    let copied = 0
+    for (const found of line.matchAll(KEY)) {
+      const from = found.index + found[0].length
+      if (from <= copied || found.index < copied || !this.#keys.test(found[2]!)) continue
+      const value = valueAt(line, from)
+      if (value === undefined || value === HIDDEN) continue
+      shown += line.slice(copied, from) + String(this.#hidden(value, 'text'))
+      copied = from + value.length
+    }
+    return shown + line.slice(copied)
   }
 
   #isListed(path: readonly string[]): boolean {
@@ -200,9 +211,18 @@ class KeyRedactor implements Redactor {
   }
 }
 
-/** A key, a sign, and a value in a line of text. All repetitions are bounded, so that no line takes long. */
-const PAIR =
-  /(["']?)([\w.-]{1,64})\1(\s{0,4}[:=]\s{0,4})("(?:[^"\\]|\\.){0,4096}"|'[^']{0,4096}'|(?:Bearer|Basic)\s{1,4}[^\s,;"']{1,4096}|[^\s,;&"'}\])]{1,4096})/gi
+/** A key and a sign in a line of text. All repetitions are bounded, so that no line takes long. */
+const KEY = /(["']?)([\w.-]{1,64})\1\s{0,4}[:=]\s{0,4}/g
+/** The most characters that are looked at for one value. */
+const MAX_VALUE = 4_200
+
+/** The value that begins there: in quotes, after the name of a scheme, or up to the next sign. */
+function valueAt(line: string, from: number): string | undefined {
+  return /^(?:"(?:[^"\\]|\\.){0,4096}"?|'[^']{0,4096}'?|(?:Bearer|Basic)\s{1,4}[^\s,;"']{1,4096}|[^\s,;&"'}\])]{1,4096})/i.exec(
+    line.slice(from, from + MAX_VALUE),
+  )?.[0]
+}
+
 /** The user and password of a URL. */
 const CREDENTIALS = /\b([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/@:]{0,256}:[^\s/@]{1,256}@/gi
 /** What follows the name of a scheme of authorization. */

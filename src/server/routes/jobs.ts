@@ -39,7 +39,7 @@ const viewQuery = {
   ...revealField,
 } as const
 
-const parts = ['logs', 'steps', 'edges', 'attempts', 'timeline', 'explain'] as const
+const parts = ['logs', 'steps', 'edges', 'history', 'timeline', 'explain'] as const
 
 /** Reads about jobs. */
 export const jobRoutes: readonly Route[] = [
@@ -99,7 +99,7 @@ export const jobRoutes: readonly Route[] = [
       }),
   }),
   detail('/v1/jobs/{id}/explain', 'Why the job is not running: reasons, and a sentence.', 'explain'),
-  detail('/v1/jobs/{id}/attempts', 'The attempts of the job, the last 50, the oldest first.', 'attempts'),
+  detail('/v1/jobs/{id}/attempts', 'The attempts of the job, the last 50, the oldest first.', 'history'),
   detail('/v1/jobs/{id}/steps', 'The steps of its handler that have ended, with their results.', 'steps'),
   detail('/v1/jobs/{id}/timeline', 'What the job did and when: waits, attempts, phases, steps and lines.', 'timeline'),
   route({
@@ -201,7 +201,7 @@ const readPart: Readonly<Record<(typeof parts)[number], PartReader>> = {
     const edges = (jobs[0]?.edges ?? []).map(({ chain, state, policy }) => ({ chain, state, policy }))
     return { edges, ...(jobs[0]?.more?.edges !== undefined && { moreEdges: true }) }
   },
-  attempts: async (_call, record, redactor) => ({ attempts: redactor.plain(attemptsOf(asJob(record)), 'errors') }),
+  history: async (_call, record, redactor) => ({ history: redactor.plain(attemptsOf(asJob(record)), 'errors') }),
   async timeline(call, { id }, redactor) {
     const { connection } = call.server
     const now = await storeTime(connection, false)

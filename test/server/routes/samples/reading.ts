@@ -27,7 +27,7 @@ export const readingSamples: Samples = {
   },
   'GET /v1/schedules': {},
   'GET /v1/queues/{queue}/jobs': inQueue({ query: { state: 'failed,waiting', order: 'newest', limit: '10' } }),
-  'GET /v1/jobs/{id}': ofJob({ query: { include: 'logs,steps,edges,attempts,timeline,explain' } }),
+  'GET /v1/jobs/{id}': ofJob({ query: { include: 'logs,steps,edges,history,timeline,explain' } }),
   'GET /v1/jobs/{id}/explain': ofJob(),
   'GET /v1/jobs/{id}/attempts': ofJob(),
   'GET /v1/jobs/{id}/steps': ofJob(),
