@@ -34,8 +34,15 @@ export async function authenticate(
 ): Promise<Principal> {
   if (auth === undefined) return LOCAL
   const header = request.headers.has('authorization')
-  const principal = (await auth(request)) ?? (header ? undefined : await sessions.find(request))
-  if (principal !== undefined) return checkPrincipal(principal)
+  let principal: Principal | undefined
+  try {
+    const found = (await auth(request)) ?? (header ? undefined : await sessions.find(request))
+    principal = found && checkPrincipal(found)
+  } catch (error) {
+    // Its fault is not the caller's, who learns nothing of it: a file that cannot be read, a mistake of the host.
+    throw new Error('serve: auth failed', { cause: error })
+  }
+  if (principal !== undefined) return principal
   throw new MillraceError(
     'UNAUTHORIZED',
     header

@@ -22,7 +22,10 @@ export function eventResponse(call: Call, frames: Frames): Response {
   const body = new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
-        const { value, done } = await source.next()
+        const { value, done } = await source.next().catch((error: unknown) => {
+          release()
+          throw error // the reader receives it
+        })
         if (done !== true) return controller.enqueue(encoder.encode(value))
         release()
         if (server.closing.aborted) controller.enqueue(encoder.encode(reconnect(call)))
