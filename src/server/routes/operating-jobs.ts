@@ -128,7 +128,15 @@ export const operatingJobRoutes: readonly Route[] = [
       reason,
     }),
     answers,
-    errors: [...PREVENTED, 'INVALID_OPTION', 'INVALID_PAYLOAD', 'DATA_TOO_LARGE', 'OTHER_VERSION'],
+    errors: [
+      ...PREVENTED,
+      'INVALID_OPTION',
+      'INVALID_DURATION',
+      'INVALID_PAYLOAD',
+      'INVALID_DATA',
+      'DATA_TOO_LARGE',
+      'OTHER_VERSION',
+    ],
     handle(call) {
       const { reason: _, ...changes } = call.body
       return changed(call, (job) => job.update(changes as UpdateOptions))

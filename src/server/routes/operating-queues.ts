@@ -134,6 +134,7 @@ export const operatingQueueRoutes: readonly Route[] = [
       'INVALID_NAME',
       'INVALID_DURATION',
       'INVALID_PAYLOAD',
+      'INVALID_DATA',
       'UNKNOWN_JOB',
       'DATA_TOO_LARGE',
       'SCHEDULE_OWNED',

@@ -197,7 +197,7 @@ export const queueRoutes: readonly Route[] = [
     changes: false,
     query: { ...pageFields, runs: optional(whole(1, 10)), ...revealField },
     answers: { 200: { description: '`schedules`, and a `cursor` where there are more.', schema: anObject } },
-    errors: ['INVALID_OPTION'],
+    errors: ['INVALID_OPTION', 'INVALID_CURSOR'],
     handle: (call) =>
       showing({ method: 'GET', path: '/v1/queues/{queue}/schedules' }, call, async (redactor) => {
         const { limit = 100, cursor, runs } = call.query
