@@ -27,10 +27,16 @@ export interface Monitored {
   readonly total: CountsByName
 }
 
-/** Reads what metrics show of a queue, or of all. */
-export async function readMonitored(connection: Connection, queue: string | undefined): Promise<readonly Monitored[]> {
+/** Reads what metrics show of a queue, or of all that are wanted. Default: each is. */
+export async function readMonitored(
+  connection: Connection,
+  queue: string | undefined,
+  wanted: (queue: string) => boolean = () => true,
+): Promise<readonly Monitored[]> {
   const session = sessionFor(connection)()
-  const tallies = (await session.tally(queue, { heads: true })).filter((tally) => !isReserved(tally.queue))
+  const tallies = (await session.tally(queue, { heads: true })).filter((tally) => {
+    return !isReserved(tally.queue) && wanted(tally.queue)
+  })
   const pauses = tallies.map((tally) => cellKey.pause(tally.queue))
   const cells = await runSteps(readCells(session, WORKERS, { cells: pauses }))
   const found: Monitored[] = []

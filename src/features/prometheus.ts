@@ -49,7 +49,7 @@ const totals: readonly (readonly [keyof Lifetime, string])[] = [
  */
 export function prometheus(source: Queue | Queue<never> | Store, options: PrometheusOptions = {}): PrometheusEndpoint {
   refuseUnknown(options, ['prefix', 'labels'], 'prometheus')
-  const { prefix = 'millrace', labels = {} } = options
+  const { prefix = DEFAULT_PREFIX, labels = {} } = options
   if (typeof prefix !== 'string' || !/^[a-zA-Z_:][\w:]*$/.test(prefix)) {
     throw invalid(`prometheus: a metric cannot begin with '${String(prefix)}'.`)
   }
@@ -64,8 +64,18 @@ export function prometheus(source: Queue | Queue<never> | Store, options: Promet
   const scrape = async (): Promise<string> => {
     return textOf(await readMonitored(connection, queue?.name), prefix, labels)
   }
-  return Object.assign(scrape, { contentType: 'text/plain; version=0.0.4; charset=utf-8' })
+  return Object.assign(scrape, { contentType: METRICS_TYPE })
 }
+
+/** The media type of the text. */
+export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
+
+/** The text of the metrics of some queues, with the default prefix. */
+export function metricsText(monitored: readonly Monitored[]): string {
+  return textOf(monitored, DEFAULT_PREFIX, {})
+}
+
+const DEFAULT_PREFIX = 'millrace'
 
 const own = new Set(['queue', 'name', 'state', 'le'])
 

@@ -4,48 +4,64 @@ import { SmartRouter } from 'hono/router/smart-router'
 import { TrieRouter } from 'hono/router/trie-router'
 import { MillraceError, isMillraceError } from '../job/errors/errors.js'
 import { describeError } from '../job/errors/failure.js'
+import { isReserved } from '../job/values/names.js'
 import { authenticate, authorize } from './auth.js'
 import type { Auth } from './auth.js'
 import { BytesInFlight, parseJson, readText, requireJson } from './body.js'
-import { RateLimiter, checkHost, checkUrl } from './guard.js'
+import { RateLimiter, checkHost, checkOrigin, checkUrl } from './guard.js'
 import type { ServeSettings } from './options.js'
 import type { ServerParts } from './parts.js'
 import { inScope } from './principal.js'
 import type { Principal } from './principal.js'
 import { forbidden, problemResponse, statusOf } from './problem.js'
 import type { Answer, Call, Route } from './route.js'
+import type { Sessions } from './sessions/session.js'
 import { name, readQuery, refuse } from './shape.js'
 
 /** What an app needs besides the parts that its routes use. */
 export interface AppOptions {
   readonly parts: ServerParts
-  readonly settings: Pick<ServeSettings, 'rate' | 'limits' | 'base'>
+  readonly settings: Pick<ServeSettings, 'rate' | 'limits' | 'base' | 'origin' | 'trustProxy'>
   readonly auth: Auth | undefined
+  readonly sessions: Sessions
   readonly routes: readonly Route[]
 }
 
 /** Answers requests. */
 export type App = (request: Request) => Promise<Response>
 
+/** Answers requests that came from an address. */
+type AddressedApp = (request: Request, address?: string) => Promise<Response>
+
 /** The headers of every answer of the API. */
 const HEADERS = [
   ['cache-control', 'no-store'],
   ['x-content-type-options', 'nosniff'],
+  ['content-security-policy', "default-src 'none'; frame-ancestors 'none'"],
+  ['referrer-policy', 'no-referrer'],
+  ['cross-origin-resource-policy', 'same-origin'],
+  ['cross-origin-opener-policy', 'same-origin'],
 ] as const
 
 /** Makes the app of a table of routes. */
-export function createApp({ parts, settings, auth, routes }: AppOptions): App {
+export function createApp({ parts, settings, auth, sessions, routes }: AppOptions): AddressedApp {
   const { runtime } = parts.connection
   const limiter = settings.rate && new RateLimiter(settings.rate, runtime)
   const reader = { limits: settings.limits, runtime, inFlight: new BytesInFlight(settings.limits.inFlight) }
 
   const answer = async (route: Route, params: Readonly<Record<string, string>>, given: Given): Promise<Response> => {
-    const { request, url, id } = given
+    const { request, url, id, address } = given
+    if (route.method !== 'GET') checkOrigin(request, url, settings.origin)
     const principal = await callerOf(route, request, params)
     const query = readQuery(url.searchParams, route.query ?? {})
     const { body, bytes } = await bodyOf(route, request)
     try {
-      return respond(await route.handle(new CallOf(parts, { principal, params, query, body, request, id })))
+      const call = new CallOf(parts, { principal, params, query, body, request, id, address })
+      const handle = (): Promise<Answer> => route.handle(call)
+      if (!isAudited(route, call)) return respond(await handle())
+      const queue = params['queue'] ?? (await route.queueOf?.(call))
+      const about = { action: route.action ?? route.summary, route: `${route.method} ${route.path}`, queue }
+      return respond(await parts.audit.around(about, call, handle))
     } finally {
       reader.inFlight.give(bytes)
     }
@@ -58,13 +74,13 @@ export function createApp({ parts, settings, auth, routes }: AppOptions): App {
     params: Readonly<Record<string, string>>,
   ): Promise<Principal> => {
     if (route.access === 'open') return NOBODY
-    const principal = await authenticate(auth, request)
+    const principal = await authenticate(auth, request, sessions)
     limiter?.count(principal.name)
     if (route.access !== 'token') authorize(principal, route.access)
     const { queue } = params
     if (queue !== undefined) {
       if (!inScope(principal, queue)) throw forbidden(`The roles of '${principal.name}' do not hold for that queue.`)
-      if (!parts.queues.serves(queue)) throw forbidden('This server does not serve that queue.')
+      if (isReserved(queue) || !parts.queues.serves(queue)) throw forbidden('This server does not serve that queue.')
     }
     if (!route.changes) return principal
     if (parts.readOnly) {
@@ -102,7 +118,8 @@ export function createApp({ parts, settings, auth, routes }: AppOptions): App {
     throw new MillraceError('METHOD_NOT_ALLOWED', `That path takes ${allow}.`, { details: { allow } })
   }
 
-  return async (request) => {
+  return async (request, peer) => {
+    const address = settings.trustProxy ? forwardedFor(request) : peer
     const id = runtime.id()
     let response: Response
     try {
@@ -110,7 +127,7 @@ export function createApp({ parts, settings, auth, routes }: AppOptions): App {
       checkUrl(url)
       if (auth === undefined) checkHost(request, url)
       const [route, params] = find(request.method, stripBase(url.pathname, settings.base))
-      response = await answer(route, params, { request, url, id })
+      response = await answer(route, params, { request, url, id, address })
     } catch (error) {
       if (!isMillraceError(error) || statusOf(error.code) === 500) {
         parts.logger.error({ request: id, error: describeError(error) }, `Request ${id} failed.`)
@@ -133,10 +150,11 @@ class CallOf implements Call {
   readonly body: unknown
   readonly request: Request
   readonly id: string
+  readonly address: string | undefined
   readonly server: ServerParts
   #signal: AbortSignal | undefined
 
-  constructor(server: ServerParts, { principal, params, query, body, request, id }: CallFields) {
+  constructor(server: ServerParts, { principal, params, query, body, request, id, address }: CallFields) {
     this.server = server
     this.principal = principal
     this.params = params
@@ -144,6 +162,7 @@ class CallOf implements Call {
     this.body = body
     this.request = request
     this.id = id
+    this.address = address
   }
 
   get signal(): AbortSignal {
@@ -156,6 +175,18 @@ interface Given {
   readonly request: Request
   readonly url: URL
   readonly id: string
+  readonly address: string | undefined
+}
+
+/** Whether a call is recorded before it is made: a change that needs the role `admin`. */
+function isAudited(route: Route, call: Call): boolean {
+  const { access, changes, audited } = route
+  return changes && access.length === 1 && access[0] === 'admin' && (audited?.(call) ?? true)
+}
+
+/** The address that the proxy in front of the server saw: the last one, since those before may be made up. */
+function forwardedFor(request: Request): string | undefined {
+  return request.headers.get('x-forwarded-for')?.split(',').at(-1)?.trim().slice(0, 100)
 }
 
 /** The caller of a route that is open to everybody. */

@@ -8,10 +8,14 @@ import type { Principal, Role } from './principal.js'
  * Who sent a request; undefined: nobody that is known. It may read the headers, and not the body. `tokens(path)` makes
  * one; a host with sessions of its own gives a function.
  */
-export type Auth = (request: Request) => Principal | undefined | Promise<Principal | undefined>
+export interface Auth {
+  (request: Request): Principal | undefined | Promise<Principal | undefined>
+  /** @internal The caller by the SHA-256 of a token, for sessions of browsers. Absent: the host has its own. */
+  readonly byHash?: (hash: string) => Principal | undefined | Promise<Principal | undefined>
+}
 
 /** The caller where the server has no `auth`: somebody on this machine. */
-export const LOCAL: Principal = { name: 'local', roles: ROLES, queues: ['*'] }
+const LOCAL: Principal = { name: 'local', roles: ROLES, queues: ['*'] }
 
 /** The names of callers: they begin the ids of their workers, and are written in the audit. */
 export const PRINCIPAL_NAME = /^[\w.-]{1,64}$/
@@ -22,12 +26,23 @@ export function bearerOf(request: Request): string | undefined {
   return header === null ? undefined : /^bearer +([\x21-\x7e]{1,512})$/i.exec(header)?.[1]
 }
 
-/** The caller of a request. Throws UNAUTHORIZED where there is none. */
-export async function authenticate(auth: Auth | undefined, request: Request): Promise<Principal> {
+/** The caller of a request, by its token or, without one, by its session. Throws UNAUTHORIZED where there is none. */
+export async function authenticate(
+  auth: Auth | undefined,
+  request: Request,
+  sessions: { find(request: Request): Promise<Principal | undefined> },
+): Promise<Principal> {
   if (auth === undefined) return LOCAL
-  const principal = await auth(request)
-  if (principal !== undefined && principal !== null) return checkPrincipal(principal)
   const header = request.headers.has('authorization')
+  let principal: Principal | undefined
+  try {
+    const found = (await auth(request)) ?? (header ? undefined : await sessions.find(request))
+    principal = found && checkPrincipal(found)
+  } catch (error) {
+    // Its fault is not the caller's, who learns nothing of it: a file that cannot be read, a mistake of the host.
+    throw new Error('serve: auth failed', { cause: error })
+  }
+  if (principal !== undefined) return principal
   throw new MillraceError(
     'UNAUTHORIZED',
     header

@@ -1,5 +1,6 @@
 // server/find-job.ts: the job of a request, if its caller may know of it.
 import type { JobRecord } from '../job/job.js'
+import { isReserved } from '../job/values/names.js'
 import { SIGNAL } from '../job/signals.js'
 import { jobNotFound } from '../queue/operations/decide.js'
 import type { ServerParts } from './parts.js'
@@ -13,7 +14,7 @@ import type { Principal } from './principal.js'
 export async function findJob(server: ServerParts, principal: Principal, id: string): Promise<JobRecord> {
   await server.connection.ready()
   const job = await server.connection.reads.get(id)
-  if (job === undefined || job.kind === SIGNAL) throw jobNotFound(id)
+  if (job === undefined || job.kind === SIGNAL || isReserved(job.queue)) throw jobNotFound(id)
   if (!inScope(principal, job.queue) || !server.queues.serves(job.queue)) throw jobNotFound(id)
   return job
 }

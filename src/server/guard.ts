@@ -2,6 +2,7 @@
 import { MillraceError } from '../job/errors/errors.js'
 import type { Millis } from '../job/job.js'
 import type { Runtime } from '../store/runtime.js'
+import { bearerOf } from './auth.js'
 
 /** The names of this machine that a page cannot take over. */
 const LOOPBACK = new Set(['localhost', '127.0.0.1', '[::1]', '::1'])
@@ -22,6 +23,25 @@ export function checkHost(request: Request, url: URL): void {
     'HOST_NOT_ALLOWED',
     `The server has no auth and answers only localhost, 127.0.0.1 and [::1], not ${JSON.stringify(host.slice(0, 100))}.`,
   )
+}
+
+/**
+ * Throws for a request that changes something and that a page of another origin may have sent: by the cookies of its
+ * user, or to a server on the user's machine. A page cannot send a token that it does not know.
+ */
+export function checkOrigin(request: Request, url: URL, own: string | undefined): void {
+  if (bearerOf(request) !== undefined) return
+  const [site, origin] = [request.headers.get('sec-fetch-site'), request.headers.get('origin')]
+  if (site === 'same-origin') return
+  if (site === null && origin === null && !request.headers.has('cookie')) return // not a browser
+  if (site === null && origin !== null && isOrigin(origin, own, request.headers.get('host') ?? url.host)) return
+  throw new MillraceError('FORBIDDEN', 'The request was sent by a page of another origin, or does not say by which.')
+}
+
+/** Whether an origin is that of the server. Behind a proxy that ends TLS, its scheme is known only by `own`. */
+function isOrigin(origin: string, own: string | undefined, host: string): boolean {
+  if (own !== undefined) return origin === own
+  return origin === `http://${host}` || origin === `https://${host}`
 }
 
 /** The longest path with its query. */
@@ -56,6 +76,14 @@ export class RateLimiter {
     this.#runtime = runtime
   }
 
+  /** Throws RATE_LIMITED where there were too many; counts nothing. */
+  refuse(caller: string): void {
+    const bucket = this.#buckets.get(caller)
+    if (bucket === undefined) return
+    const filled = ((this.#runtime.elapsed() - bucket.at) / this.#per) * this.#max
+    if (bucket.tokens + filled < 1) throw this.#tooMany(caller, bucket.tokens + filled)
+  }
+
   /** Counts a request; throws RATE_LIMITED with the time to wait where there were too many. */
   count(caller: string): void {
     const now = this.#runtime.elapsed()
@@ -69,8 +97,12 @@ export class RateLimiter {
       bucket.tokens -= 1
       return
     }
-    const retryAfter = Math.ceil(((1 - bucket.tokens) / this.#max) * this.#per)
-    throw new MillraceError('RATE_LIMITED', `'${caller}' may send ${this.#max} requests in ${this.#per} ms.`, {
+    throw this.#tooMany(caller, bucket.tokens)
+  }
+
+  #tooMany(caller: string, tokens: number): MillraceError {
+    const retryAfter = Math.ceil(((1 - tokens) / this.#max) * this.#per)
+    return new MillraceError('RATE_LIMITED', `'${caller}' may send ${this.#max} requests in ${this.#per} ms.`, {
       details: { retryAfter },
     })
   }

@@ -1,13 +1,16 @@
 // server/listen.ts: the server on node:http: as a handler of a framework, and listening by itself.
+import { randomUUID } from 'node:crypto'
 import { createServer } from 'node:http'
 import type { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { getRequestListener } from '@hono/node-server'
+import { MillraceError } from '../job/errors/errors.js'
 import { refuseUnknown } from '../job/values/names.js'
 import { mustBe, whole } from '../job/values/options.js'
 import { isLoopback } from './guard.js'
 import { authNeeded } from './options.js'
 import type { ServeSettings } from './options.js'
+import { problemOf } from './problem.js'
 
 /** Where a server listens. */
 export interface ListenOptions {
@@ -31,18 +34,37 @@ export interface Listening {
 const KEEP_ALIVE = 65_000
 /** How long the headers of a request may take. */
 const HEADERS_TIMEOUT = 10_000
+/** How often connections are looked at for headers and bodies that are late. */
+const CHECK_EVERY = 5_000
 const MAX_HEADERS = 16_384
 const MAX_HEADER_COUNT = 100
 
 type Handler = (incoming: IncomingMessage, outgoing: ServerResponse) => void
 
 /** Answers requests of `node:http`. */
-export function nodeHandler(fetch: (request: Request) => Promise<Response>): Handler {
-  const listener = getRequestListener(fetch, { overrideGlobalObjects: false })
+export function nodeHandler(fetch: (request: Request, address?: string) => Promise<Response>): Handler {
+  const answer = (request: Request, { incoming }: { readonly incoming?: unknown }): Promise<Response> =>
+    fetch(request, (incoming as IncomingMessage | undefined)?.socket?.remoteAddress)
+  const listener = getRequestListener(answer, { overrideGlobalObjects: false })
   return (incoming, outgoing) => {
+    if (hasTwoHosts(incoming)) return refuseHosts(outgoing)
     useParsedBody(incoming)
     void listener(incoming, outgoing)
   }
+}
+
+/** Whether a request names two hosts, of which a proxy may have judged the other one. */
+function hasTwoHosts({ rawHeaders }: IncomingMessage): boolean {
+  let hosts = 0
+  for (let at = 0; at < rawHeaders.length; at += 2) if (rawHeaders[at]!.toLowerCase() === 'host') hosts++
+  return hosts > 1
+}
+
+function refuseHosts(outgoing: ServerResponse): void {
+  const id = randomUUID()
+  const error = new MillraceError('INVALID_REQUEST', 'The request has two Host headers.', { details: { at: 'host' } })
+  outgoing.writeHead(400, { 'content-type': 'application/problem+json', 'x-request-id': id, connection: 'close' })
+  outgoing.end(JSON.stringify(problemOf(error, id)))
 }
 
 /** After `express.json()` the body has been read: its text is made again of what was parsed. */
@@ -75,11 +97,13 @@ export class Listener {
     if (typeof host !== 'string' || host === '') throw mustBe('server.listen: host', 'an address', host)
     if (this.#settings.auth === undefined && !isLoopback(host)) throw authNeeded(host)
     if (this.#server !== undefined) throw mustBe('server.listen', 'called once', 'a second time')
+    const { bodyTimeout } = this.#settings.limits
     const server = createServer(
       {
         maxHeaderSize: MAX_HEADERS,
-        headersTimeout: HEADERS_TIMEOUT,
-        requestTimeout: this.#settings.limits.bodyTimeout,
+        headersTimeout: Math.min(HEADERS_TIMEOUT, bodyTimeout),
+        requestTimeout: bodyTimeout,
+        connectionsCheckingInterval: Math.min(CHECK_EVERY, Math.ceil(bodyTimeout / 2)),
       },
       (incoming, outgoing) => {
         this.#inWork++

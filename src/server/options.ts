@@ -7,8 +7,13 @@ import type { Logger } from '../queue/events/events.js'
 import { safeLogger } from '../queue/events/events.js'
 import { checkStore } from '../queue/queue-types.js'
 import type { Queue } from '../queue/queue.js'
+import type { Telemetry } from '../queue/telemetry.js'
 import type { Store } from '../store/store.js'
 import type { Auth } from './auth.js'
+import { parseRedact } from './redact.js'
+import type { RedactOptions, Redactor } from './redact.js'
+import { parseSession } from './sessions/session.js'
+import type { SessionOptions, SessionSettings } from './sessions/session.js'
 
 /** The bounds of a server. */
 export interface LimitOptions {
@@ -58,6 +63,19 @@ export interface ServeOptions {
   readonly rate?: RateLimit | false
   /** The bounds of the server. Default: those of each field. */
   readonly limits?: LimitOptions
+  /**
+   * What read routes hide of jobs: values under telling keys, and secrets in lines of text; `false`: nothing. Claims are
+   * never changed. Default: passwords, tokens, keys, cookies, cards and the like.
+   */
+  readonly redact?: RedactOptions | false
+  /** The sessions of browsers, which log in with a token. Default: 12 h, signed by a secret of this process. */
+  readonly session?: SessionOptions
+  /** The origin by which browsers reach the server, as in `https://jobs.example.com`. Default: that of each request. */
+  readonly origin?: string
+  /** Takes the address of a client from the last entry of `X-Forwarded-For`, which a proxy wrote. Default false. */
+  readonly trustProxy?: boolean
+  /** Measures the adds to the queues that the server was given by name, or serves without a list. Default: none. */
+  readonly telemetry?: Telemetry
   /** Logs what no caller learns of; `false` for nothing. Default: the console. */
   readonly logger?: Logger | false
 }
@@ -71,6 +89,11 @@ export interface ServeSettings {
   readonly readOnly: boolean
   readonly rate: { readonly max: number; readonly per: Millis } | undefined
   readonly limits: Limits
+  readonly redactor: Redactor
+  readonly session: SessionSettings
+  readonly origin: string | undefined
+  readonly trustProxy: boolean
+  readonly telemetry: Telemetry | undefined
   readonly logger: Logger
 }
 
@@ -82,6 +105,11 @@ const optionNames = [
   'readOnly',
   'rate',
   'limits',
+  'redact',
+  'session',
+  'origin',
+  'trustProxy',
+  'telemetry',
   'logger',
 ] as const satisfies readonly (keyof ServeOptions)[]
 
@@ -113,6 +141,11 @@ export function parseServe(options: ServeOptions): ServeSettings {
     readOnly: flag(options.readOnly, 'serve: readOnly'),
     rate: parseRate(options.rate),
     limits: parseLimits(options.limits),
+    redactor: parseRedact(options.redact),
+    session: parseSession(options.session),
+    origin: parseOrigin(options.origin),
+    trustProxy: flag(options.trustProxy, 'serve: trustProxy'),
+    telemetry: parseTelemetry(options.telemetry),
     logger: safeLogger(options.logger),
   }
 }
@@ -137,6 +170,18 @@ function parseBase(base = ''): string {
     throw mustBe('serve: base', "a path such as '/admin/jobs'", base)
   }
   return base
+}
+
+function parseOrigin(origin: string | undefined): string | undefined {
+  if (origin === undefined) return undefined
+  const url = typeof origin === 'string' && URL.canParse(origin) ? new URL(origin) : undefined
+  if (url !== undefined && /^https?:$/.test(url.protocol) && url.origin === origin) return origin
+  throw mustBe('serve: origin', "an origin such as 'https://jobs.example.com'", origin)
+}
+
+function parseTelemetry(telemetry: Telemetry | undefined): Telemetry | undefined {
+  if (telemetry === undefined || typeof telemetry?.observe === 'function') return telemetry
+  throw mustBe('serve: telemetry', 'what telemetry() makes', telemetry)
 }
 
 function parseRate(rate: ServeOptions['rate']): ServeSettings['rate'] {

@@ -2,6 +2,7 @@
 import { checkOwnName } from '../job/values/names.js'
 import type { Logger } from '../queue/events/events.js'
 import type { Queue as Producer } from '../queue/queue.js'
+import type { Telemetry } from '../queue/telemetry.js'
 import { Queue } from '../worker/claims/queue.js'
 import type { Store } from '../store/store.js'
 import { forbidden } from './problem.js'
@@ -13,6 +14,7 @@ const MAX_KEPT = 1_000
 export class ServedQueues {
   readonly #store: Store
   readonly #logger: Logger
+  readonly #telemetry: Telemetry | undefined
   /** Those given as objects: their schemas, defaults, retention and webhooks hold. */
   readonly #given = new Map<string, Queue>()
   /** The names that are served; undefined: any. */
@@ -20,9 +22,14 @@ export class ServedQueues {
   /** Made here, the one used longest ago first. */
   readonly #made = new Map<string, Queue>()
 
-  constructor(store: Store, queues: readonly (Producer | string)[] | undefined, logger: Logger) {
+  constructor(
+    store: Store,
+    queues: readonly (Producer | string)[] | undefined,
+    { logger, telemetry }: { readonly logger: Logger; readonly telemetry: Telemetry | undefined },
+  ) {
     this.#store = store
     this.#logger = logger
+    this.#telemetry = telemetry
     for (const queue of queues ?? []) if (typeof queue !== 'string') this.#given.set(queue.name, queue as Queue)
     const names = queues?.map((queue) => (typeof queue === 'string' ? checkOwnName(queue, 'queue name') : queue.name))
     this.#names = names && new Set(names)
@@ -48,7 +55,7 @@ export class ServedQueues {
     const given = this.#given.get(name)
     if (given !== undefined) return given
     if (!this.serves(name)) throw forbidden(`This server does not serve the queue '${name}'.`)
-    const made = this.#made.get(name) ?? new Queue(name, { store: this.#store, logger: this.#logger })
+    const made = this.#made.get(name) ?? this.#make(name)
     this.#made.delete(name)
     this.#made.set(name, made)
     if (this.#made.size > MAX_KEPT) this.#forget(this.#made.keys().next().value!)
@@ -58,6 +65,11 @@ export class ServedQueues {
   /** Closes the queues that were made here. Those that were given belong to who gave them. */
   async close(): Promise<void> {
     await Promise.allSettled([...this.#made.values()].map((queue) => queue.close()))
+  }
+
+  #make(name: string): Queue {
+    const telemetry = this.#telemetry
+    return new Queue(name, { store: this.#store, logger: this.#logger, ...(telemetry !== undefined && { telemetry }) })
   }
 
   #forget(name: string): void {

@@ -5,10 +5,10 @@ import type { Principal, Role } from './principal.js'
 import type { Fields, JsonSchema, Read, Shape } from './shape.js'
 
 /** The methods of routes. */
-export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
+type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
 
 /** Who may call a route: callers with one of some roles; anybody with a token; or everybody. */
-export type Access = readonly Role[] | 'token' | 'open'
+type Access = readonly Role[] | 'token' | 'open'
 
 /** One request to a route, read and checked. */
 export interface Call<Body = unknown, Query = unknown> {
@@ -24,6 +24,8 @@ export interface Call<Body = unknown, Query = unknown> {
   readonly request: Request
   /** The id of the request, as errors and logs name it. */
   readonly id: string
+  /** The address of the client, where that is known. */
+  readonly address: string | undefined
   /** What the server is made of. */
   readonly server: ServerParts
   /** Aborts when the client has gone, or the server shuts down. */
@@ -31,13 +33,18 @@ export interface Call<Body = unknown, Query = unknown> {
 }
 
 /** What a route answers: an object that is sent as JSON, JSON text that is sent as it is, or a response of its own. */
-export type Answer =
-  | { readonly status?: number; readonly body: object; readonly headers?: Readonly<Record<string, string>> }
-  | { readonly status?: number; readonly text: string; readonly headers?: Readonly<Record<string, string>> }
-  | Response
+export type Answer = (AnswerParts & { readonly body: object }) | (AnswerParts & { readonly text: string }) | Response
+
+interface AnswerParts {
+  /** Default 200. */
+  readonly status?: number
+  readonly headers?: Readonly<Record<string, string>>
+  /** What the audit records of a change: what came of it. */
+  readonly facts?: object
+}
 
 /** One answer of a route, for the documentation. */
-export interface AnswerDoc {
+interface AnswerDoc {
   readonly description: string
   readonly schema?: JsonSchema
   /** Default: `application/json`. */
@@ -64,6 +71,12 @@ export interface Route {
   readonly ownBody?: boolean
   /** Whether it changes anything: refused by a server that is read-only. */
   readonly changes: boolean
+  /** What the audit calls it, of a change that needs the role `admin`. Default: its summary. */
+  readonly action?: string
+  /** Whether a call is recorded by the audit; a dry run is not. Default: each is. */
+  readonly audited?: (call: Call) => boolean
+  /** The queue that a call is about, where that is not part of the path; the audit needs it. */
+  readonly queueOf?: (call: Call) => Promise<string>
   /** Its answers by status, without errors. */
   readonly answers: Readonly<Record<number, AnswerDoc>>
   /** The errors of its own, beside those that every route has. */

@@ -4,14 +4,20 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { connect } from '../store/connection.js'
 import { createApp } from './app.js'
 import type { App } from './app.js'
+import { Audit } from './audit.js'
 import { Listener, nodeHandler } from './listen.js'
 import type { ListenOptions, Listening } from './listen.js'
+import { JobSampler } from './live/job-sampler.js'
+import { LiveSampler } from './live/sampler.js'
+import { Logins } from './sessions/login.js'
 import { parseServe } from './options.js'
 import type { ServeOptions } from './options.js'
 import type { ServerParts } from './parts.js'
 import { ServedQueues } from './queues.js'
 import { routes } from './routes.js'
 import { Working } from './working/working.js'
+import { Sessions } from './sessions/session.js'
+import { OpenStreams } from './live/open-streams.js'
 
 /** A function of `node:http`, as Express, Fastify's raw request and Nest take it. */
 export type NodeHandler = (incoming: IncomingMessage, outgoing: ServerResponse) => void
@@ -39,9 +45,10 @@ export function serve(options: ServeOptions): Server {
   const closing = new AbortController()
   setMaxListeners(0, closing.signal) // each claim that waits is one
   const connection = connect(settings.store)
-  const queues = new ServedQueues(settings.store, settings.queues, settings.logger)
+  const queues = new ServedQueues(settings.store, settings.queues, settings)
   const working = new Working({ ...settings, connection, queues, closing: closing.signal })
   working.upkeep.start()
+  const sessions = new Sessions(settings.session, settings.auth, connection.runtime)
   const parts: ServerParts = {
     store: settings.store,
     connection,
@@ -50,10 +57,17 @@ export function serve(options: ServeOptions): Server {
     limits: settings.limits,
     logger: settings.logger,
     readOnly: settings.readOnly,
+    redactor: settings.redactor,
+    audit: new Audit(connection, settings.logger, settings.redactor),
+    logins: new Logins(sessions, settings, connection.runtime),
+    streams: new OpenStreams(settings.limits.streams),
+    live: new LiveSampler(connection, queues, settings.logger),
+    jobs: new JobSampler(connection, settings.logger),
     closing: closing.signal,
   }
-  const fetch = createApp({ parts, settings, auth: settings.auth, routes })
-  const node = nodeHandler(fetch)
+  const app = createApp({ parts, settings, auth: settings.auth, sessions, routes })
+  const fetch: App = (request) => app(request)
+  const node = nodeHandler(app)
   const listener = new Listener(node, settings)
   let ending: Promise<void> | undefined
   const close = async (): Promise<void> => {

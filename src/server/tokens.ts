@@ -49,39 +49,45 @@ export function createToken(of: NewToken): { readonly token: string; readonly en
 export function tokens(path: string, runtime: Pick<Runtime, 'now' | 'elapsed'> = systemRuntime()): Auth {
   if (typeof path !== 'string' || path === '') throw mustBe('tokens', 'the path of a file', path)
   const file = new TokenFile(path, runtime)
-  return (request) => {
-    const token = bearerOf(request)
-    return token === undefined ? undefined : file.find(token)
-  }
+  return Object.assign(
+    (request: Request) => {
+      const token = bearerOf(request)
+      return token === undefined ? undefined : file.find((known) => findIn(known, token, runtime.now()))
+    },
+    { byHash: (hash: string) => file.find((known) => findByHash(known, hash, runtime.now())) },
+  )
 }
 
 /** Knows the callers by a list of tokens. */
 export function tokenList(entries: readonly TokenEntry[], runtime: Pick<Runtime, 'now'> = systemRuntime()): Auth {
   const known = byName(parseEntries(entries, 'tokenList'))
-  return (request) => {
-    const token = bearerOf(request)
-    return token === undefined ? undefined : findIn(known, token, runtime.now())
-  }
+  return Object.assign(
+    (request: Request) => {
+      const token = bearerOf(request)
+      return token === undefined ? undefined : findIn(known, token, runtime.now())
+    },
+    { byHash: (hash: string) => findByHash(known, hash, runtime.now()) },
+  )
 }
 
 type Known = ReadonlyMap<string, readonly TokenEntry[]>
 
 class TokenFile {
   readonly #path: string
-  readonly #runtime: Pick<Runtime, 'now' | 'elapsed'>
+  readonly #runtime: Pick<Runtime, 'elapsed'>
   #known: Known | undefined
   /** What the file looked like when it was read. */
   #version = ''
   #checkedAt = -Infinity
   #reading: Promise<Known> | undefined
 
-  constructor(path: string, runtime: Pick<Runtime, 'now' | 'elapsed'>) {
+  constructor(path: string, runtime: Pick<Runtime, 'elapsed'>) {
     this.#path = path
     this.#runtime = runtime
   }
 
-  async find(token: string): Promise<Principal | undefined> {
-    return findIn(await this.#tokens(), token, this.#runtime.now())
+  async find(look: (known: Known) => Principal | undefined): Promise<Principal | undefined> {
+    return look(await this.#tokens())
   }
 
   /** The tokens, looked up in the file again where that was long ago. Requests that come meanwhile share the look. */
@@ -120,8 +126,21 @@ function findIn(known: Known, token: string, now: number): Principal | undefined
   for (const entry of known.get(name) ?? []) {
     if (timingSafeEqual(hash, Buffer.from(entry.hash, 'hex'))) found = entry
   }
+  return principalOf(found, now)
+}
+
+/** By the hash that a signed session names: nobody can try others. */
+function findByHash(known: Known, hash: string, now: number): Principal | undefined {
+  for (const entries of known.values()) {
+    const found = entries.find((entry) => entry.hash === hash)
+    if (found !== undefined) return principalOf(found, now)
+  }
+  return undefined
+}
+
+function principalOf(found: TokenEntry | undefined, now: number): Principal | undefined {
   if (found === undefined || (found.expires !== undefined && Date.parse(found.expires) <= now)) return undefined
-  return { name, roles: found.roles, queues: found.queues }
+  return { name: found.name, roles: found.roles, queues: found.queues }
 }
 
 function hashOf(token: string): Buffer {

@@ -456,6 +456,7 @@ export type DisposableStore<Given = unknown, Taken = Given> = Store<Given, Taken
 
 /** A store that a server serves: its upkeep is done there. */
 export interface RemoteStore extends DisposableStore<never> {
+  /** What it can: all but transactions; `upkeep` is `elsewhere`, at the server. */
   readonly can: Store['can'] & { readonly upkeep: 'elsewhere' }
 }
 

@@ -36,7 +36,7 @@ export const resultRoutes: readonly Route[] = [
         schema: { type: 'object', properties: { state: { type: 'string' } }, required: ['state'] },
       },
     },
-    errors: ['JOB_NOT_FOUND', 'JOB_REMOVED'],
+    errors: ['INVALID_DURATION', 'JOB_NOT_FOUND', 'JOB_REMOVED'],
     async handle({ server, principal, params, query, signal }) {
       const id = params['id']!
       let job = await findJob(server, principal, id)

@@ -182,9 +182,13 @@ export const settlingRoutes: readonly Route[] = [
   settling({
     kind: 'fail',
     summary: 'Fails the attempt: the job is retried by its own rules, or fails for good.',
-    errors: ['UNKNOWN_BACKOFF', 'CALLBACK_FAILED'],
+    errors: ['INVALID_DURATION', 'UNKNOWN_BACKOFF', 'CALLBACK_FAILED'],
   }),
-  settling({ kind: 'snooze', summary: 'Runs the job again after that time; the attempt does not count.', errors: [] }),
+  settling({
+    kind: 'snooze',
+    summary: 'Runs the job again after that time; the attempt does not count.',
+    errors: ['INVALID_DURATION'],
+  }),
   settling({ kind: 'release', summary: 'Returns the job to its queue; the attempt does not count.', errors: [] }),
   settling({
     kind: 'hold',

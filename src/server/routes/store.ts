@@ -17,7 +17,6 @@ import { filterNotice, findJobs, readDetails, readDue, readJobs, readTally } fro
 import { scopeOf } from '../store-protocol/scope.js'
 import type { Scope } from '../store-protocol/scope.js'
 import { noticeStream } from '../store-protocol/watch.js'
-import { Streams } from '../store-protocol/streams.js'
 import type { ServerParts } from '../parts.js'
 import { VERSION } from '../version.js'
 
@@ -33,7 +32,6 @@ const anything = { type: 'array' } as const
 interface Kept {
   readonly held: HeldJobs
   readonly afterwards: Afterwards
-  readonly streams: Streams
 }
 
 /** By server, so that two servers in one process share nothing. */
@@ -44,7 +42,7 @@ function keptOf(server: ServerParts): Kept {
   if (known === undefined) {
     const held = new HeldJobs()
     const afterwards = new Afterwards(server.connection, server.working.upkeep, held)
-    known = { held, afterwards, streams: new Streams(server.limits.streams) }
+    known = { held, afterwards }
     kept.set(server, known)
   }
   return known
@@ -184,7 +182,7 @@ async function watch({
   checkProtocol(request)
   await server.connection.ready()
   const scope = scopeOf(server, principal)
-  const ended = keptOf(server).streams.begin(principal.name)
+  const ended = server.streams.open(principal.name)
   const body = noticeStream(
     { events, ...(from !== undefined && { from }) },
     {

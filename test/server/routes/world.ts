@@ -43,6 +43,8 @@ export interface World {
   readonly store: Store
   readonly server: Server
   readonly queue: Queue
+  /** The token of somebody. */
+  tokenOf(who: Who): string
   /** Sends a request; the path has its parameters in braces. */
   send(who: Who | undefined, method: string, path: string, parts?: Parts): Promise<Response>
   /** The same, and reads the answer. */
@@ -99,6 +101,7 @@ export function newWorld(options: Partial<ServeOptions> = {}): World {
     store,
     server,
     queue,
+    tokenOf: (who) => tokens.get(who)!,
     send,
     ask,
     waiting,
