@@ -9,6 +9,11 @@ export class RawJson {
   }
 }
 
+/** Stored JSON as a part of an answer; undefined stays undefined. */
+export function raw(text: string | undefined): RawJson | undefined {
+  return text === undefined ? undefined : new RawJson(text)
+}
+
 /** The JSON text of plain data in which `RawJson` stands as it is. Infinite numbers are null, as in JSON. */
 export function jsonText(value: unknown): string {
   if (value instanceof RawJson) return value.text

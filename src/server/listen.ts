@@ -81,10 +81,9 @@ export class Listener {
   readonly #handler: Handler
   readonly #settings: Pick<ServeSettings, 'auth' | 'limits'>
   #server: HttpServer | undefined
-  /** Requests that have not been answered. */
-  #active = 0
-  /** Called when the last of them was. */
-  #whenIdle: (() => void) | undefined
+  /** Requests without an answer. */
+  #inWork = 0
+  #closing = false
 
   constructor(handler: Handler, settings: Pick<ServeSettings, 'auth' | 'limits'>) {
     this.#handler = handler
@@ -106,15 +105,15 @@ export class Listener {
         requestTimeout: bodyTimeout,
         connectionsCheckingInterval: Math.min(CHECK_EVERY, Math.ceil(bodyTimeout / 2)),
       },
-      this.#handler,
+      (incoming, outgoing) => {
+        this.#inWork++
+        outgoing.once('close', () => {
+          this.#inWork--
+          this.#endConnections()
+        })
+        this.#handler(incoming, outgoing)
+      },
     )
-    server.on('request', (_incoming, outgoing) => {
-      this.#active++
-      outgoing.once('close', () => {
-        this.#active--
-        if (this.#active === 0) this.#whenIdle?.()
-      })
-    })
     server.keepAliveTimeout = KEEP_ALIVE
     server.maxHeadersCount = MAX_HEADER_COUNT
     server.maxConnections = this.#settings.limits.connections
@@ -134,12 +133,16 @@ export class Listener {
   async close(): Promise<void> {
     const server = this.#server
     if (server === undefined) return
+    this.#closing = true
     await new Promise<void>((resolve) => {
       server.close(() => resolve())
       server.closeIdleConnections()
-      // Connections on which no request has come, or a part of one, would hold it up.
-      this.#whenIdle = () => server.closeAllConnections()
-      if (this.#active === 0) this.#whenIdle()
+      this.#endConnections()
     })
+  }
+
+  /** Once all is answered, what is left are connections that are kept alive, or that were opened and never used. */
+  #endConnections(): void {
+    if (this.#closing && this.#inWork === 0) setImmediate(() => this.#server?.closeAllConnections())
   }
 }
