@@ -6,6 +6,7 @@ import { attemptsOf, stepsOf } from '../../job/timeline.js'
 import { explain } from '../../queue/explain.js'
 import { readGraph } from '../../queue/graph.js'
 import { listPage } from '../../queue/operations/list.js'
+import type { ListOptions } from '../../queue/operations/list.js'
 import { parseSearch } from '../../queue/operations/search.js'
 import type { SearchValues } from '../../queue/operations/search.js'
 import { readTimeline } from '../../queue/operations/times.js'
@@ -74,7 +75,7 @@ export const jobRoutes: readonly Route[] = [
           ...(search !== undefined && { search }),
         }
         const now = server.connection.runtime.now()
-        const { items, ...more } = await listPage(sessionOf(call), params['queue']!, options, now)
+        const { items, ...more } = await listPage(sessionOf(call), params['queue']!, options as ListOptions, now)
         const jobs = items.map((record) => cutView(pickView(jobView(record, redactor), query.fields), query.cut))
         return { text: jsonText({ jobs, ...more }) }
       }),

@@ -139,7 +139,7 @@ export const queueRoutes: readonly Route[] = [
       by: optional(oneOf('queue', 'name')),
     },
     answers: { 200: { description: 'As `queue.series()`: rows and marks.', schema: anObject } },
-    errors: ['INVALID_OPTION'],
+    errors: ['INVALID_OPTION', 'INVALID_RANGE', 'INVALID_DATE'],
     async handle({ server, params, query: { from, to, ...rest } }) {
       const range = { from: timeOf(from), to: timeOf(to) }
       const given = Object.fromEntries(Object.entries(range).filter(([, at]) => at !== undefined))

@@ -1,7 +1,9 @@
 // server/routes/streams.ts: server-sent events: those of a queue, of all queues, and what is sampled once a second.
+import type { StoreEvent } from '../../job/events.js'
 import { isFinished } from '../../job/job.js'
+import { isScheduleId } from '../../job/schedules/schedule.js'
+import { isSignalId } from '../../job/signals.js'
 import { publicEvent } from '../../queue/events/events.js'
-import { isOwnRow } from '../../queue/events/subscription.js'
 import type { StreamEventType } from '../../queue/events/stream-options.js'
 import { shownEvent } from '../../queue/events/stream-fields.js'
 import type { JobField } from '../../queue/job.js'
@@ -151,6 +153,11 @@ class Bell {
   }
 }
 
+/** Whether an event is of a row of Millrace's own, which is no job: a signal, or a schedule but for the times that it missed. */
+function isOwn({ id, type }: StoreEvent): boolean {
+  return (isScheduleId(id) && type !== 'schedule-missed') || isSignalId(id)
+}
+
 async function* allEvents(
   call: Call,
   from: string | undefined,
@@ -168,7 +175,7 @@ async function* allEvents(
     if (length > MAX_WAITING) return
     if (gap) push(eventFrame('gap', JSON.stringify({ type: 'gap', at: server.connection.runtime.now() })))
     for (const event of events) {
-      if (isOwnRow(event) || !isVisible(server, principal, event.queue)) continue
+      if (isOwn(event) || !isVisible(server, principal, event.queue)) continue
       const shown = JSON.stringify(shownEvent(publicEvent(event), undefined))
       push(eventFrame(event.type, redactEvent(shown, server.redactor), event.cursor))
     }

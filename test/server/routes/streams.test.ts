@@ -108,7 +108,7 @@ describe('live', () => {
   it('is sampled once for all readers, records no events, and stops when nobody reads', async () => {
     const clock = virtualClock()
     const store = closing(memory({ runtime: clock.runtime }))
-    const world = newWorld({ store })
+    const world = newWorld({ store, queues: [QUEUE] })
     await world.waiting()
     let tallies = 0
     let watches = 0
