@@ -1,5 +1,5 @@
 // `npm run nightly`: what takes too long for every change: many seeds of the simulator on two stores, many random walks
-// on every store, and every planted bug. The last line is `N passed, N failed`.
+// on every store, many random requests to the server, and every planted bug. The last line is `N passed, N failed`.
 import { spawnSync } from 'node:child_process'
 import { parseArgs } from 'node:util'
 
@@ -22,6 +22,11 @@ const steps = [
     name: 'batches of remote stores',
     args: ['vitest', 'run', 'store-protocol/judge', '--typecheck.enabled=false'],
     env: { MILLRACE_JUDGED: '100000' },
+  },
+  {
+    name: 'random requests to the server, and idle connections',
+    args: ['vitest', 'run', 'test/server/hostile', '--typecheck.enabled=false'],
+    env: { MILLRACE_FUZZ: '100000', MILLRACE_FUZZ_SEED: from, MILLRACE_CONNECTIONS: '10000' },
   },
   { name: 'planted bugs', args: ['tsx', 'scripts/planted.ts'] },
 ]

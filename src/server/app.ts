@@ -15,15 +15,14 @@ import { inScope } from './principal.js'
 import type { Principal } from './principal.js'
 import { forbidden, problemResponse, statusOf } from './problem.js'
 import type { Answer, Call, Route } from './route.js'
-import type { Sessions } from './sessions/session.js'
+import { Sessions } from './sessions/session.js'
 import { name, readQuery, refuse } from './shape.js'
 
 /** What an app needs besides the parts that its routes use. */
 export interface AppOptions {
   readonly parts: ServerParts
-  readonly settings: Pick<ServeSettings, 'rate' | 'limits' | 'base' | 'origin' | 'trustProxy'>
+  readonly settings: Pick<ServeSettings, 'rate' | 'limits' | 'base' | 'session' | 'origin' | 'trustProxy'>
   readonly auth: Auth | undefined
-  readonly sessions: Sessions
   readonly routes: readonly Route[]
 }
 
@@ -44,8 +43,9 @@ const HEADERS = [
 ] as const
 
 /** Makes the app of a table of routes. */
-export function createApp({ parts, settings, auth, sessions, routes }: AppOptions): AddressedApp {
+export function createApp({ parts, settings, auth, routes }: AppOptions): AddressedApp {
   const { runtime } = parts.connection
+  const sessions = new Sessions(settings.session, auth, runtime)
   const limiter = settings.rate && new RateLimiter(settings.rate, runtime)
   const reader = { limits: settings.limits, runtime, inFlight: new BytesInFlight(settings.limits.inFlight) }
 

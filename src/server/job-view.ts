@@ -4,7 +4,7 @@ import { hasPhases, overallOf, phasesOf } from '../job/phases.js'
 import { asJob, timeOfRun } from '../job/schedules/schedule.js'
 import { bareUrl, publicWebhook } from '../queue/settings/webhook.js'
 import type { JobWebhook } from '../queue/settings/webhook.js'
-import { RawJson } from './json-text.js'
+import { RawJson, raw } from './json-text.js'
 import { REVEALS } from './redact.js'
 import type { Redactor } from './redact.js'
 
@@ -56,8 +56,8 @@ export type ViewField = (typeof viewFields)[number]
 /** The view of a job. Default: nothing is hidden, as for a worker that claims it. */
 export function jobView(record: JobRecord, redactor: Redactor = REVEALS): JobView {
   const job = asJob(record)
-  const raw = (text: string | undefined, place: string): RawJson | undefined =>
-    text === undefined ? undefined : new RawJson(redactor.json(text, place))
+  const stored = (text: string | undefined, place: string): RawJson | undefined =>
+    raw(text === undefined ? undefined : redactor.json(text, place))
   const plain = <T>(value: T | undefined, place: string): T | RawJson | undefined =>
     value === undefined || !redactor.hides ? value : redactor.plain(value, place)
   const { state } = job
@@ -68,7 +68,7 @@ export function jobView(record: JobRecord, redactor: Redactor = REVEALS): JobVie
     name: job.name,
     version: job.version,
     state,
-    data: raw(job.data, 'data'),
+    data: stored(job.data, 'data'),
     priority: job.priority,
     attempt: job.attempt,
     attempts: Number.isFinite(job.attempts) ? job.attempts : null,
@@ -88,8 +88,8 @@ export function jobView(record: JobRecord, redactor: Redactor = REVEALS): JobVie
     pending: job.pending,
     dedup: job.dedup,
     phases: phased ? plain(phasesOf(job), 'phases') : undefined,
-    progress: phased ? overallOf(job) : raw(job.progress, 'progress'),
-    result: raw(job.result, 'result'),
+    progress: phased ? overallOf(job) : stored(job.progress, 'progress'),
+    result: stored(job.result, 'result'),
     error: plain(job.error, 'error'),
     errors: job.errors.length === 0 ? undefined : plain(job.errors, 'errors'),
     webhook: plain(redactor.hides ? withoutQueries(publicWebhook(job)) : publicWebhook(job), 'webhook'),

@@ -22,11 +22,7 @@ export class ServedQueues {
   /** Made here, the one used longest ago first. */
   readonly #made = new Map<string, Queue>()
 
-  constructor(
-    store: Store,
-    queues: readonly (Producer | string)[] | undefined,
-    { logger, telemetry }: { readonly logger: Logger; readonly telemetry: Telemetry | undefined },
-  ) {
+  constructor(store: Store, queues: readonly (Producer | string)[] | undefined, logger: Logger, telemetry?: Telemetry) {
     this.#store = store
     this.#logger = logger
     this.#telemetry = telemetry

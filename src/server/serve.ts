@@ -16,7 +16,6 @@ import type { ServerParts } from './parts.js'
 import { ServedQueues } from './queues.js'
 import { routes } from './routes.js'
 import { Working } from './working/working.js'
-import { Sessions } from './sessions/session.js'
 import { OpenStreams } from './live/open-streams.js'
 
 /** A function of `node:http`, as Express, Fastify's raw request and Nest take it. */
@@ -45,10 +44,9 @@ export function serve(options: ServeOptions): Server {
   const closing = new AbortController()
   setMaxListeners(0, closing.signal) // each claim that waits is one
   const connection = connect(settings.store)
-  const queues = new ServedQueues(settings.store, settings.queues, settings)
+  const queues = new ServedQueues(settings.store, settings.queues, settings.logger, settings.telemetry)
   const working = new Working({ ...settings, connection, queues, closing: closing.signal })
   working.upkeep.start()
-  const sessions = new Sessions(settings.session, settings.auth, connection.runtime)
   const parts: ServerParts = {
     store: settings.store,
     connection,
@@ -59,13 +57,13 @@ export function serve(options: ServeOptions): Server {
     readOnly: settings.readOnly,
     redactor: settings.redactor,
     audit: new Audit(connection, settings.logger, settings.redactor),
-    logins: new Logins(sessions, settings, connection.runtime),
+    logins: new Logins(settings, connection.runtime),
     streams: new OpenStreams(settings.limits.streams),
     live: new LiveSampler(connection, queues, settings.logger),
     jobs: new JobSampler(connection, settings.logger),
     closing: closing.signal,
   }
-  const app = createApp({ parts, settings, auth: settings.auth, sessions, routes })
+  const app = createApp({ parts, settings, auth: settings.auth, routes })
   const fetch: App = (request) => app(request)
   const node = nodeHandler(app)
   const listener = new Listener(node, settings)

@@ -123,10 +123,18 @@ export function duration(example: string, minimum = 0, maximum: number = MAX_DUR
     read(value, at) {
       if (typeof value !== 'string' && typeof value !== 'number') throw refuse(at, 'a duration such as 30s', value)
       if (typeof value === 'string' && value.length > 100) throw refuse(at, 'a duration such as 30s', value)
-      const millis = parseDuration(value, at)
-      if (millis >= minimum && millis <= maximum) return millis
-      throw refuse(at, `a duration of ${minimum} ms to ${maximum} ms`, value)
+      const millis = millisOf(value, at)
+      if (millis !== undefined && millis >= minimum && millis <= maximum) return millis
+      throw refuse(at, `a duration of ${minimum} ms to ${maximum} ms, such as 30s`, value)
     },
+  }
+}
+
+function millisOf(value: string | number, at: string): number | undefined {
+  try {
+    return parseDuration(value, at)
+  } catch {
+    return undefined // the caller says what it must be
   }
 }
 

@@ -240,7 +240,7 @@ export function healthOf<Name extends string>(parts: HealthParts): QueueHealth<N
     ...ageOf('expiredLease', heads?.lease, now),
     ...ageOf('longestRunning', earliest(Object.values(heads?.running ?? {})), now),
     holds: parts.holds as readonly Hold<Name>[],
-    atLimit: reachedLimits(tally, bounds, now),
+    atLimit: limitUses(tally, bounds, now).filter(({ used, max }) => used >= max),
     workers: claiming.length,
     slots: claiming.reduce((sum, { slots }) => sum + slots, 0),
     ...(lastMinute !== undefined && { lastMinute: minuteOf(sumOf(lastMinute)) }),
@@ -281,12 +281,12 @@ function minuteOf(counts: Counts): LastMinute {
   }
 }
 
-/** The limits of a queue that are reached. Of groups, the leases alone are known. */
-function reachedLimits(tally: QueueTally | undefined, bounds: Bounds, now: Time): readonly LimitUse[] {
+/** The limits of a queue, and how much of each is used. Of groups, the leases alone are known. */
+export function limitUses(tally: QueueTally | undefined, bounds: Bounds, now: Time): readonly LimitUse[] {
   const { leases, heads } = tally ?? {}
   const found: LimitUse[] = []
   const check = (use: LimitUse): void => {
-    if (use.used >= use.max) found.push(use)
+    if (Number.isFinite(use.max)) found.push(use)
   }
   const rate = (of: 'queue' | 'name', key: string, limit: Rate | undefined, name?: string): void => {
     if (limit === undefined) return

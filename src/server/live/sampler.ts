@@ -69,7 +69,7 @@ const MOST_HEADS = 500
 const AVERAGED = 5
 /** How often, and for how long, failures are remembered. */
 const FAILURES_EVERY: Millis = 30_000
-const FAILURES_KEPT = 20
+const FAILURES_KEPT: Millis = 600_000
 
 interface Counted {
   readonly at: Millis
@@ -127,6 +127,11 @@ export class LiveSampler {
     }
   }
 
+  /** The last sample, or a new one where there is none. */
+  async current(): Promise<Sample> {
+    return this.#last ?? this.#read()
+  }
+
   async #sample(): Promise<void> {
     if (this.#sampling) return
     this.#sampling = true
@@ -156,10 +161,9 @@ export class LiveSampler {
       lifetimes: new Map(tallies.map(({ queue, lifetime }) => [queue, lifetime])),
     }
     this.#counted = [...this.#counted.slice(-AVERAGED), now]
-    const lastKept = this.#failures.at(-1)
-    if (lastKept === undefined || now.at - lastKept.at >= FAILURES_EVERY) {
-      this.#failures = [...this.#failures.slice(1 - FAILURES_KEPT), now]
-    }
+    const kept = this.#failures.filter(({ at }) => now.at - at <= FAILURES_KEPT)
+    const newest = kept.at(-1)
+    this.#failures = newest === undefined || now.at - newest.at >= FAILURES_EVERY ? [...kept, now] : kept
     return {
       at: runtime.now(),
       number,

@@ -42,6 +42,22 @@ export const overviewRoutes: readonly Route[] = [
   }),
   route({
     method: 'GET',
+    path: '/v1/attention',
+    access: ['read'],
+    summary: 'What needs somebody: failures, names without workers, what is late or paused; each with a sentence.',
+    description: 'Failures are those since `/v1/live` is read by somebody, ten minutes at most.',
+    changes: false,
+    answers: { 200: { description: '`items`, and the queues that were looked at: 500 at most.', schema: anObject } },
+    errors: [],
+    async handle({ server, principal }) {
+      const { at, queues, attention } = await server.live.current()
+      const visible = (queue: string): boolean => isVisible(server, principal, queue)
+      const items = attention.filter(({ queue }) => visible(queue)).slice(0, 500)
+      return { body: { at, items, queues: queues.filter(({ queue }) => visible(queue)).length } }
+    },
+  }),
+  route({
+    method: 'GET',
     path: '/v1/workers',
     access: ['read'],
     summary: 'The live workers of the queues of the caller; with `running`, also the jobs that they run.',

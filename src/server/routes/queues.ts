@@ -3,11 +3,15 @@ import { MillraceError } from '../../job/errors/errors.js'
 import { countsOf } from '../../queue/counts.js'
 import { SCHEDULE, readSpec } from '../../job/schedules/schedule.js'
 import type { JobRecord } from '../../job/job.js'
+import { boundsOf } from '../../job/limits.js'
+import { limitUses } from '../../queue/health/health.js'
+import type { LimitUse } from '../../queue/health/health.js'
 import { lastRuns } from '../../queue/settings/schedule-runs.js'
 import { toSchedule } from '../../queue/settings/schedules.js'
 import { pageQuery } from '../../queue/operations/filter.js'
 import { runSteps } from '../../store/maybe-sync.js'
 import { sessionFor } from '../../store/session.js'
+import { cellKey } from '../../store/settings.js'
 import { RawJson, jsonText } from '../json-text.js'
 import { FILTER_ERRORS, filterFields, filterOf } from '../reading/filter-fields.js'
 import { revealField, showing } from '../reading/reveal.js'
@@ -167,14 +171,19 @@ export const queueRoutes: readonly Route[] = [
     method: 'GET',
     path: '/v1/queues/{queue}/limits',
     access: READ,
-    summary: 'The limits of the queue, its names and its groups, what is paused, and holds.',
+    summary: 'The limits of the queue, its names and its groups, how much of them is used, what is paused, and holds.',
     changes: false,
-    answers: { 200: { description: '`limits`, `paused` and `holds`.', schema: anObject } },
+    answers: { 200: { description: '`limits`, `uses`, `leases` by name, `paused` and `holds`.', schema: anObject } },
     errors: [],
     async handle({ server, params }) {
       const queue = server.queues.get(params['queue']!)
-      const [limits, paused, holds] = await Promise.all([queue.limits(), queue.paused(), queue.holds()])
-      return { body: { limits, paused, holds } }
+      const [limits, paused, holds, { uses, leases }] = await Promise.all([
+        queue.limits(),
+        queue.paused(),
+        queue.holds(),
+        usesOf(server, queue.name),
+      ])
+      return { body: { limits, uses, leases, paused, holds } }
     },
   }),
   route({
@@ -243,6 +252,20 @@ export const queueRoutes: readonly Route[] = [
       }),
   }),
 ]
+
+/** How much of each limit of a queue is used, and its leases by name. */
+async function usesOf(
+  { connection, store }: Call['server'],
+  queue: string,
+): Promise<{ readonly uses: readonly LimitUse[]; readonly leases: Readonly<Record<string, number>> }> {
+  await connection.ready()
+  const [[tally], { cells }] = await Promise.all([
+    store.tally([queue], undefined, { heads: true }),
+    store.details({ jobs: [], cells: [cellKey.limit(queue)] }),
+  ])
+  const bounds = boundsOf(undefined, cells[0]?.value)
+  return { uses: limitUses(tally, bounds, tally?.heads?.now ?? connection.runtime.now()), leases: tally?.leases ?? {} }
+}
 
 /** What has happened in a queue that was never used. */
 const NEVER_USED = { added: 0, completed: 0, failed: 0, cancelled: 0, retried: 0, stalled: 0 } as const

@@ -5,10 +5,12 @@ import { authenticate } from '../auth.js'
 import { RateLimiter } from '../guard.js'
 import type { ServeSettings } from '../options.js'
 import type { Principal } from '../principal.js'
-import type { Sessions } from './session.js'
+import { Sessions } from './session.js'
 
 /** Failed logins of one address in a minute. */
 const MOST_FAILED = { max: 5, per: 60_000 }
+
+type LoginSettings = Pick<ServeSettings, 'auth' | 'session' | 'origin' | 'logger'>
 
 /** Who logged in, and the cookie that says so. */
 interface LoggedIn {
@@ -20,15 +22,11 @@ interface LoggedIn {
 /** Logs browsers in and out. */
 export class Logins {
   readonly #sessions: Sessions
-  readonly #settings: Pick<ServeSettings, 'auth' | 'origin' | 'logger'>
+  readonly #settings: LoginSettings
   readonly #failed: RateLimiter
 
-  constructor(
-    sessions: Sessions,
-    settings: Pick<ServeSettings, 'auth' | 'origin' | 'logger'>,
-    runtime: Pick<Runtime, 'elapsed'>,
-  ) {
-    this.#sessions = sessions
+  constructor(settings: LoginSettings, runtime: Pick<Runtime, 'now' | 'elapsed'>) {
+    this.#sessions = new Sessions(settings.session, settings.auth, runtime)
     this.#settings = settings
     this.#failed = new RateLimiter(MOST_FAILED, runtime)
   }

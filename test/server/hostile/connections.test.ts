@@ -1,7 +1,10 @@
 // Connections that are made to harm: slow, idle, many, and requests that are no HTTP or try tricks. Each with its status.
 // MILLRACE_CONNECTIONS: how many idle ones; npm run nightly opens 10,000.
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { connect } from 'node:net'
 import type { Socket } from 'node:net'
+import { fileURLToPath } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { memory } from 'millrace/memory'
 import { createToken, serve, tokenList } from 'millrace/server'
@@ -181,15 +184,29 @@ describe('connections', () => {
     await expect.poll(() => isWell(port).catch(() => false)).toBe(true)
   })
 
-  it(`that are idle, ${IDLE} of them, hinder nobody`, { timeout: 120_000 }, async () => {
+  it(`that are idle, ${IDLE} of them, hinder nobody`, { timeout: 180_000 }, async () => {
     const port = await listening()
-    const sockets: Socket[] = []
-    for (let n = 0; n < IDLE; n += 100) {
-      sockets.push(...(await Promise.all(Array.from({ length: Math.min(100, IDLE - n) }, () => open(port)))))
+    const program = fileURLToPath(new URL('idle-clients.mjs', import.meta.url))
+    const child = spawn(process.execPath, [program, String(port), String(IDLE)], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    const ended = once(child, 'close')
+    try {
+      await once(child.stdout, 'data')
+      for (let n = 0; n < 50; n++) expect(await isWell(port)).toBe(true)
+    } finally {
+      child.kill('SIGKILL')
+      await ended
     }
     expect(await isWell(port)).toBe(true)
-    for (const socket of sockets.slice(0, 50)) await roundTrip(socket)
-    expect(sockets.filter(({ destroyed }) => !destroyed)).toHaveLength(IDLE)
+  })
+
+  it('that never ask are closed when the time for headers is over', async () => {
+    const port = await listening({ bodyTimeout: '300ms' })
+    const silent = await open(port)
+    silent.resume()
+    await new Promise<void>((resolve) => silent.on('close', () => resolve()))
+    expect(await isWell(port)).toBe(true)
   })
 })
 

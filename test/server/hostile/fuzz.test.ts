@@ -48,8 +48,8 @@ it(
       if (response.status >= 400) {
         const { code } = JSON.parse(text) as { readonly code: string }
         const named = ANY.has(code) || (errorsOf(route) as readonly string[]).includes(code)
-        // A client resolves the parts `.` and `..` before it sends: the request is one to another route.
-        const isOther = Object.values(parts.params ?? {}).some((part) => part === '.' || part === '..')
+        // With `..` it is another route.
+        const isOther = Object.values(parts.params ?? {}).some((param) => /^(\.|%2e)/i.test(param))
         if (!named && !isOther) unnamed.add(`${operation} ${code}`)
       }
       if (n === Math.floor(REQUESTS / 2)) heap = heapNow()

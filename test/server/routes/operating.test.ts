@@ -167,6 +167,11 @@ describe('a queue', () => {
     const read = await world.ask('read', 'GET', '/v1/queues/{queue}/limits', { params })
     expect(read.body).toMatchObject({
       limits: { concurrency: 5 },
+      uses: [
+        { of: 'queue', what: 'concurrency', used: 0, max: 5 },
+        { of: 'name', name: 'send', what: 'rate', used: 0, max: 1 },
+      ],
+      leases: {},
       paused: { queue: false, names: ['send'] },
       holds: [{ group: 't7', by: 'admin' }],
     })

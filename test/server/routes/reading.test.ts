@@ -2,6 +2,8 @@
 import { describe, expect, it } from 'vitest'
 import { Queue } from 'millrace'
 import type { Store } from 'millrace'
+import { memory } from 'millrace/memory'
+import { virtualClock } from 'millrace/testing'
 import { closing, newWorker } from '../../setup.js'
 import { kinds, stores } from '../../stores.js'
 import { QUEUE, newWorld } from './world.js'
@@ -192,6 +194,26 @@ describe('scope', () => {
     expect((await narrow.ask('everybody', 'GET', '/v1/queues/{queue}', { params })).status).toBe(403)
     const { body } = await narrow.ask('everybody', 'GET', '/v1/queues')
     expect(body.queues).toMatchObject([{ queue: 'other', counts: { waiting: 0 } }])
+  })
+})
+
+describe('what needs somebody', () => {
+  it('is told with a sentence and a request that helps', async () => {
+    const clock = virtualClock()
+    const store = closing(memory({ runtime: clock.runtime }))
+    const world = newWorld({ store })
+    await world.waiting()
+    await world.queue.schedule('nightly', { name: 'send', every: '1h' })
+    await clock.advance('2h')
+    await world.queue.pause()
+    const { body } = await world.ask('read', 'GET', '/v1/attention')
+    expect(body.queues).toBe(1)
+    expect(body.items).toMatchObject([
+      { kind: 'schedule-late', level: 'error', remedy: { method: 'GET', path: '/v1/queues/mail/schedules' } },
+      { kind: 'paused', level: 'warning', remedy: { method: 'POST', path: '/v1/queues/mail/resume' } },
+    ])
+    const other = await world.ask('stranger', 'GET', '/v1/attention')
+    expect(other.body).toMatchObject({ queues: 0, items: [] })
   })
 })
 

@@ -8,7 +8,6 @@ import type { ServerParts } from '../../../src/server/parts.js'
 import { ServedQueues } from '../../../src/server/queues.js'
 import { OpenStreams } from '../../../src/server/live/open-streams.js'
 import { storeRoutes } from '../../../src/server/routes/store.js'
-import { Sessions } from '../../../src/server/sessions/session.js'
 import { connect } from '../../../src/store/connection.js'
 import type { Store } from '../../../src/store/store.js'
 
@@ -31,16 +30,15 @@ interface BareOptions {
 export async function serveStore(store: Store, { port = 0, ...options }: BareOptions = {}): Promise<BareServer> {
   const settings = parseServe({ store, logger: false, ...options })
   const closing = new AbortController()
-  const queues = new ServedQueues(store, undefined, settings)
+  const queues = new ServedQueues(store, undefined, settings.logger, undefined)
   const { limits, logger, readOnly, auth } = settings
   // The store protocol uses no other parts.
   const working = { upkeep: { expect: () => {}, keepLast: { ended: () => {} } } }
   const streams = new OpenStreams(settings.limits.streams)
   const connection = connect(store)
-  const sessions = new Sessions(settings.session, auth, connection.runtime)
   const used = { store, connection, queues, limits, logger, readOnly, closing: closing.signal, working, streams }
   const parts: unknown = used
-  const fetch = createApp({ parts: parts as ServerParts, settings, auth, sessions, routes: storeRoutes })
+  const fetch = createApp({ parts: parts as ServerParts, settings, auth, routes: storeRoutes })
   const listener = new Listener(nodeHandler(fetch), settings)
   const { url } = await listener.listen({ port })
   return {

@@ -36,6 +36,7 @@ export const readingSamples: Samples = {
   'GET /v1/jobs/{id}/graph': ofJob(),
   'GET /v1/search': { parts: () => ({ query: { q: 'state:failed' } }) },
   'GET /metrics': {},
+  'GET /v1/attention': {},
   'GET /v1/workers': { parts: () => ({ query: { running: '1' } }) },
   'GET /v1/audit': {},
   'GET /v1/queues/{queue}/events': inQueue(),

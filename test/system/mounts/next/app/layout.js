@@ -1,0 +1,4 @@
+// Next wants a layout where there is an app.
+export default function Layout({ children }) {
+  return children
+}
