@@ -59,6 +59,8 @@ export class Listener {
   readonly #handler: Handler
   readonly #settings: Pick<ServeSettings, 'auth' | 'limits'>
   #server: HttpServer | undefined
+  /** Connections end with the request that is in work on them. */
+  #closing = false
 
   constructor(handler: Handler, settings: Pick<ServeSettings, 'auth' | 'limits'>) {
     this.#handler = handler
@@ -78,7 +80,10 @@ export class Listener {
         headersTimeout: HEADERS_TIMEOUT,
         requestTimeout: this.#settings.limits.bodyTimeout,
       },
-      this.#handler,
+      (incoming, outgoing) => {
+        outgoing.once('close', () => this.#closing && setImmediate(() => server.closeIdleConnections()))
+        this.#handler(incoming, outgoing)
+      },
     )
     server.keepAliveTimeout = KEEP_ALIVE
     server.maxHeadersCount = MAX_HEADER_COUNT
@@ -99,6 +104,7 @@ export class Listener {
   async close(): Promise<void> {
     const server = this.#server
     if (server === undefined) return
+    this.#closing = true
     await new Promise<void>((resolve) => {
       server.close(() => resolve())
       server.closeIdleConnections()
