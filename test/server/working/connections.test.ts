@@ -44,10 +44,10 @@ async function newWorld(claimed: () => Promise<void> = async () => {}): Promise<
       const sent = request({ port, method: 'POST', path: '/v1/claims', agent, headers })
       const answer = new Promise<{ jobs: { id: string }[] }>((resolve, reject) => {
         sent.on('error', reject)
-        sent.on('response', async (response) => {
+        sent.on('response', (response) => {
           let text = ''
-          for await (const chunk of response) text += String(chunk)
-          resolve(JSON.parse(text) as { jobs: { id: string }[] })
+          response.on('data', (chunk) => (text += String(chunk)))
+          response.on('end', () => resolve(JSON.parse(text) as { jobs: { id: string }[] }))
         })
       })
       answer.catch(() => {})
