@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { getRequestListener } from '@hono/node-server'
 import { refuseUnknown } from '../job/values/names.js'
 import { mustBe, whole } from '../job/values/options.js'
+import type { App } from './app.js'
 import { isLoopback } from './guard.js'
 import { authNeeded } from './options.js'
 import type { ServeSettings } from './options.js'
@@ -36,9 +37,23 @@ const MAX_HEADER_COUNT = 100
 
 type Handler = (incoming: IncomingMessage, outgoing: ServerResponse) => void
 
+/** Tells the adapter that the answer has been sent. */
+const SENT = new Response(null, { headers: { 'x-hono-already-sent': 'true' } })
+
 /** Answers requests of `node:http`. */
-export function nodeHandler(fetch: (request: Request) => Promise<Response>): Handler {
-  const listener = getRequestListener(fetch, { overrideGlobalObjects: false })
+export function nodeHandler({ plain }: Pick<App, 'plain'>): Handler {
+  const answer = async (request: Request, outgoing: ServerResponse): Promise<Response> => {
+    const answered = await plain(request)
+    if (answered instanceof Response) return answered
+    const { status, headers, text } = answered
+    const length = text === undefined ? {} : { 'content-length': Buffer.byteLength(text) }
+    outgoing.writeHead(status, { ...headers, ...length })
+    outgoing.end(text)
+    return SENT
+  }
+  const listener = getRequestListener((request, { outgoing }) => answer(request, outgoing as ServerResponse), {
+    overrideGlobalObjects: false,
+  })
   return (incoming, outgoing) => {
     useParsedBody(incoming)
     void listener(incoming, outgoing)

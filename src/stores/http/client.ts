@@ -4,6 +4,7 @@ import { errorCatalogue } from '../../job/errors/catalogue.js'
 import { MillraceError } from '../../job/errors/errors.js'
 import type { ErrorCode } from '../../job/errors/errors.js'
 import { describeError } from '../../job/errors/failure.js'
+import type { JobState } from '../../job/job.js'
 import { parseDuration } from '../../job/values/duration.js'
 import type { Duration, Millis } from '../../job/values/duration.js'
 import { refuseUnknown } from '../../job/values/names.js'
@@ -100,7 +101,7 @@ export interface ClaimAnswer<Data = unknown> {
 /** What a settlement came to. */
 export interface SettledJob {
   /** The state that the job is in now. */
-  readonly state: 'completed' | 'failed' | 'delayed' | 'waiting'
+  readonly state: JobState
   /** An earlier try had settled it, whose answer was lost. */
   readonly repeated: boolean
   /** When it runs again. */
