@@ -26,30 +26,45 @@ export interface AppOptions {
   readonly routes: readonly Route[]
 }
 
+/** An answer whose text is known. */
+export interface PlainAnswer {
+  readonly status: number
+  readonly headers: Readonly<Record<string, string>>
+  /** Undefined: it has no body. */
+  readonly text: string | undefined
+}
+
 /** Answers requests. */
 export type App = (request: Request) => Promise<Response>
 
-/** Answers requests that came from an address. */
-type AddressedApp = (request: Request, address?: string) => Promise<Response>
+/** The same, for servers that can send text as it is: on node:http, a Response costs more than all else of an answer. */
+export type PlainApp = (request: Request, address?: string) => Promise<PlainAnswer | Response>
 
 /** The headers of every answer of the API. */
-const HEADERS = [
-  ['cache-control', 'no-store'],
-  ['x-content-type-options', 'nosniff'],
-  ['content-security-policy', "default-src 'none'; frame-ancestors 'none'"],
-  ['referrer-policy', 'no-referrer'],
-  ['cross-origin-resource-policy', 'same-origin'],
-  ['cross-origin-opener-policy', 'same-origin'],
-] as const
+const HEADERS = {
+  'cache-control': 'no-store',
+  'x-content-type-options': 'nosniff',
+  'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
+  'referrer-policy': 'no-referrer',
+  'cross-origin-resource-policy': 'same-origin',
+  'cross-origin-opener-policy': 'same-origin',
+} as const
 
 /** Makes the app of a table of routes. */
-export function createApp({ parts, settings, auth, routes }: AppOptions): AddressedApp {
+export function createApp({ parts, settings, auth, routes }: AppOptions): {
+  readonly fetch: App
+  readonly plain: PlainApp
+} {
   const { runtime } = parts.connection
   const sessions = new Sessions(settings.session, auth, runtime)
   const limiter = settings.rate && new RateLimiter(settings.rate, runtime)
   const reader = { limits: settings.limits, runtime, inFlight: new BytesInFlight(settings.limits.inFlight) }
 
-  const answer = async (route: Route, params: Readonly<Record<string, string>>, given: Given): Promise<Response> => {
+  const answer = async (
+    route: Route,
+    params: Readonly<Record<string, string>>,
+    given: Given,
+  ): Promise<PlainAnswer | Response> => {
     const { request, url, id, address } = given
     if (route.method !== 'GET') checkOrigin(request, url, settings.origin)
     const principal = await callerOf(route, request, params)
@@ -118,10 +133,10 @@ export function createApp({ parts, settings, auth, routes }: AppOptions): Addres
     throw new MillraceError('METHOD_NOT_ALLOWED', `That path takes ${allow}.`, { details: { allow } })
   }
 
-  return async (request, peer) => {
+  const plain: PlainApp = async (request, peer) => {
     const address = settings.trustProxy ? forwardedFor(request) : peer
     const id = runtime.id()
-    let response: Response
+    let response: PlainAnswer | Response
     try {
       const url = new URL(request.url)
       checkUrl(url)
@@ -134,10 +149,22 @@ export function createApp({ parts, settings, auth, routes }: AppOptions): Addres
       }
       response = problemResponse(error, id)
     }
+    if (!(response instanceof Response)) {
+      return { ...response, headers: { ...HEADERS, ...response.headers, 'x-request-id': id } }
+    }
     response.headers.set('x-request-id', id)
-    for (const [key, value] of HEADERS) if (!response.headers.has(key)) response.headers.set(key, value)
+    for (const [key, value] of Object.entries(HEADERS)) {
+      if (!response.headers.has(key)) response.headers.set(key, value)
+    }
     return response
   }
+  const fetch: App = async (request) => {
+    const answered = await plain(request)
+    if (answered instanceof Response) return answered
+    const { status, headers, text } = answered
+    return new Response(text ?? null, { status, headers })
+  }
+  return { fetch, plain }
 }
 
 type CallFields = Omit<Call, 'server' | 'signal'>
@@ -231,12 +258,13 @@ function stripBase(path: string, base: string): string {
   return base !== '' && (path === base || path.startsWith(`${base}/`)) ? path.slice(base.length) || '/' : path
 }
 
-function respond(answer: Answer): Response {
+function respond(answer: Answer): PlainAnswer | Response {
   if (answer instanceof Response) return answer
   const { status = 200, headers } = answer
   const text = 'text' in answer ? answer.text : JSON.stringify(answer.body)
-  return new Response(status === 204 ? null : text, {
+  return {
     status,
     headers: { 'content-type': 'application/json', ...headers },
-  })
+    text: status === 204 ? undefined : text,
+  }
 }

@@ -40,6 +40,9 @@ export interface BodyReader {
 /** How many bytes a compressed body may become for each of its bytes. */
 const MAX_RATIO = 100
 
+/** Bodies of announced lengths up to this are read whole: as a stream, they would cost more than all else of a request. */
+const SMALL = 16_384
+
 /** A body that was read, and the bytes that it holds until it is given back. */
 export interface TextBody {
   readonly text: string
@@ -63,7 +66,8 @@ export async function readText(request: Request, reader: BodyReader, limit: numb
     taken += bytes
   }
   try {
-    const sent = await readBytes(request, reader, limit, take)
+    const isSmall = announced > 0 && announced <= Math.min(SMALL, limit)
+    const sent = await (isSmall ? readSmall(request, reader, limit, take) : readBytes(request, reader, limit, take))
     const bytes = encoding === 'gzip' ? await inflate(sent, limit) : sent
     if (bytes !== sent) take(bytes.length)
     return { text: decode(bytes), bytes: taken }
@@ -92,9 +96,40 @@ export function requireJson(request: Request): void {
   throw unsupported(`The body must have content-type: application/json, not ${JSON.stringify(type.slice(0, 80))}.`)
 }
 
+async function readSmall(
+  request: Request,
+  reader: BodyReader,
+  limit: number,
+  take: (bytes: number) => void,
+): Promise<Uint8Array> {
+  const late = lateness(reader)
+  try {
+    const bytes = new Uint8Array(await Promise.race([request.arrayBuffer(), late.rejects]))
+    if (bytes.length > limit) throw tooLarge(limit)
+    take(bytes.length)
+    return bytes
+  } catch (error) {
+    if (isMillraceError(error)) throw error
+    throw invalidBody('The body broke off.')
+  } finally {
+    late.stop()
+  }
+}
+
+/** Rejects when a body takes too long. */
+function lateness({ limits, runtime }: BodyReader): { readonly rejects: Promise<never>; readonly stop: Stop } {
+  let stop: Stop = () => {}
+  const rejects = new Promise<never>((_, reject) => {
+    stop = runtime.timer(limits.bodyTimeout, () => {
+      reject(new MillraceError('REQUEST_TIMEOUT', `The body did not arrive within ${limits.bodyTimeout} ms.`))
+    })
+  })
+  return { rejects, stop }
+}
+
 async function readBytes(
   request: Request,
-  { limits, runtime }: BodyReader,
+  reader: BodyReader,
   limit: number,
   take: (bytes: number) => void,
 ): Promise<Uint8Array> {
@@ -102,15 +137,10 @@ async function readBytes(
   const stream = request.body.getReader() as ReadableStreamDefaultReader<Uint8Array>
   const chunks: Uint8Array[] = []
   let length = 0
-  let stop: Stop = () => {}
-  const late = new Promise<never>((_, reject) => {
-    stop = runtime.timer(limits.bodyTimeout, () => {
-      reject(new MillraceError('REQUEST_TIMEOUT', `The body did not arrive within ${limits.bodyTimeout} ms.`))
-    })
-  })
+  const late = lateness(reader)
   try {
     for (;;) {
-      const { done, value } = await Promise.race([stream.read(), late])
+      const { done, value } = await Promise.race([stream.read(), late.rejects])
       if (done) break
       length += value.length
       if (length > limit) throw tooLarge(limit)
@@ -122,7 +152,7 @@ async function readBytes(
     if (isMillraceError(error)) throw error
     throw invalidBody('The body broke off.')
   } finally {
-    stop()
+    late.stop()
   }
   return chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks)
 }

@@ -7,6 +7,7 @@ import { getRequestListener } from '@hono/node-server'
 import { MillraceError } from '../job/errors/errors.js'
 import { refuseUnknown } from '../job/values/names.js'
 import { mustBe, whole } from '../job/values/options.js'
+import type { PlainApp } from './app.js'
 import { isLoopback } from './guard.js'
 import { authNeeded } from './options.js'
 import type { ServeSettings } from './options.js'
@@ -41,11 +42,29 @@ const MAX_HEADER_COUNT = 100
 
 type Handler = (incoming: IncomingMessage, outgoing: ServerResponse) => void
 
+/** What the adapter gives beside a request. */
+interface NodeBindings {
+  readonly incoming?: IncomingMessage
+  readonly outgoing: ServerResponse
+}
+
+/** Tells the adapter that the answer has been sent. */
+const SENT = new Response(null, { headers: { 'x-hono-already-sent': 'true' } })
+
 /** Answers requests of `node:http`. */
-export function nodeHandler(fetch: (request: Request, address?: string) => Promise<Response>): Handler {
-  const answer = (request: Request, { incoming }: { readonly incoming?: unknown }): Promise<Response> =>
-    fetch(request, (incoming as IncomingMessage | undefined)?.socket?.remoteAddress)
-  const listener = getRequestListener(answer, { overrideGlobalObjects: false })
+export function nodeHandler(plain: PlainApp): Handler {
+  const answer = async (request: Request, { incoming, outgoing }: NodeBindings): Promise<Response> => {
+    const answered = await plain(request, incoming?.socket?.remoteAddress)
+    if (answered instanceof Response) return answered
+    const { status, headers, text } = answered
+    const length = text === undefined ? {} : { 'content-length': Buffer.byteLength(text) }
+    outgoing.writeHead(status, { ...headers, ...length })
+    outgoing.end(text)
+    return SENT
+  }
+  const listener = getRequestListener((request, given) => answer(request, given as NodeBindings), {
+    overrideGlobalObjects: false,
+  })
   return (incoming, outgoing) => {
     if (hasTwoHosts(incoming)) return refuseHosts(outgoing)
     useParsedBody(incoming)

@@ -63,9 +63,8 @@ export function serve(options: ServeOptions): Server {
     jobs: new JobSampler(connection, settings.logger),
     closing: closing.signal,
   }
-  const app = createApp({ parts, settings, auth: settings.auth, routes })
-  const fetch: App = (request) => app(request)
-  const node = nodeHandler(app)
+  const { fetch, plain } = createApp({ parts, settings, auth: settings.auth, routes })
+  const node = nodeHandler(plain)
   const listener = new Listener(node, settings)
   let ending: Promise<void> | undefined
   const close = async (): Promise<void> => {

@@ -38,6 +38,8 @@ interface Known {
   about: AboutWorker
   registration: Registration
   seenAt: Millis
+  /** As its entry says. */
+  state: WorkerCell['state']
   steering: Steering
   /** It has had an answer with what is asked of it now. */
   told: boolean
@@ -90,8 +92,9 @@ export class RemoteWorkers {
     const known = this.#known.get(id)
     if (known === undefined || known.told) return false
     known.told = true
-    const state = known.steering === 'running' ? 'running' : known.steering === 'pausing' ? 'paused' : 'stopping'
-    this.#report(known.registration.announce(state, state === 'stopping' ? 'worker-stopping' : undefined))
+    known.state = known.steering === 'running' ? 'running' : known.steering === 'pausing' ? 'paused' : 'stopping'
+    const type = known.state === 'stopping' ? 'worker-stopping' : undefined
+    this.#report(known.registration.announce(known.state, type))
     return true
   }
 
@@ -118,6 +121,7 @@ export class RemoteWorkers {
     const known = await this.#find(id, about)
     if (differs(known.about, about)) known.registration = this.#registration(id, (known.about = about))
     known.seenAt = this.#connection.runtime.elapsed()
+    known.state = state
     await known.registration.announce(state)
     return known.steering
   }
@@ -152,8 +156,10 @@ export class RemoteWorkers {
     if (known !== undefined) this.#steered(known, state)
   }
 
-  /** Removes what was asked of workers that are gone. */
+  /** Removes the entries of workers that are gone, and what was asked of them. */
   async sweep(): Promise<void> {
+    const [first] = this.#known.values()
+    await first?.registration.refresh() // a worker among them reads all entries, as every worker does now and then
     const steered = await runSteps(readCells(this.#session, STEERING))
     if (steered.length === 0) return
     const entries = await runSteps(readCells(this.#session, WORKERS))
@@ -184,6 +190,7 @@ export class RemoteWorkers {
       about,
       registration: this.#registration(id, about),
       seenAt: this.#connection.runtime.elapsed(),
+      state: 'running',
       steering: steeringIn(cells.find(({ key }) => key === cellKey.steering(id))?.value),
       told: false,
       changed: newSignal(),
@@ -200,7 +207,7 @@ export class RemoteWorkers {
   #register(id: string, known: Known, about: AboutWorker): void {
     known.about = about
     known.registration = this.#registration(id, about)
-    this.#report(known.registration.announce('running'))
+    this.#report(known.registration.announce(known.state))
   }
 
   #registration(id: string, { queues, names, versions, host, pid, lease }: AboutWorker): Registration {
@@ -227,7 +234,8 @@ export class RemoteWorkers {
     const now = this.#connection.runtime.elapsed()
     if (now - known.seenAt < SEEN_EVERY / 2) return
     known.seenAt = now
-    this.#report(known.registration.heartbeat())
+    const { state } = known
+    this.#report(known.registration.announce(state))
     const looked = this.#session.details({ cells: [cellKey.steering(id)] }).then(({ cells }) => {
       this.#steered(known, steeringIn(cells[0]?.value))
     })

@@ -38,8 +38,8 @@ export async function serveStore(store: Store, { port = 0, ...options }: BareOpt
   const connection = connect(store)
   const used = { store, connection, queues, limits, logger, readOnly, closing: closing.signal, working, streams }
   const parts: unknown = used
-  const fetch = createApp({ parts: parts as ServerParts, settings, auth, routes: storeRoutes })
-  const listener = new Listener(nodeHandler(fetch), settings)
+  const { fetch, plain } = createApp({ parts: parts as ServerParts, settings, auth, routes: storeRoutes })
+  const listener = new Listener(nodeHandler(plain), settings)
   const { url } = await listener.listen({ port })
   return {
     url,
