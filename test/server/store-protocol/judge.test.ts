@@ -79,6 +79,16 @@ async function snapshot(store: Store): Promise<Snapshot> {
   }
 }
 
+/** What the end of a chain writes to the jobs that wait for it. */
+const RELEASED = new Set(['state', 'pending', 'fence', 'brokenAt', 'dueAt', 'ord', 'runAt'])
+
+/** A job that waited for one that ended, whoever may end that. */
+function isReleased(old: JobRecord, job: JobRecord): boolean {
+  const keys = (Object.keys(old) as (keyof JobRecord)[]).filter((key) => !RELEASED.has(key))
+  const same = keys.every((key) => JSON.stringify(job[key]) === JSON.stringify(old[key]))
+  return old.state === 'waiting-children' && same && (job.state === 'waiting' || job.state === old.state)
+}
+
 /** Why a token may not have made this difference; undefined: it may. */
 function breach(token: (typeof senders)[number], before: Snapshot, after: Snapshot): string | undefined {
   const queues = queuesOf[token]
@@ -89,7 +99,7 @@ function breach(token: (typeof senders)[number], before: Snapshot, after: Snapsh
   }
   for (const [id, job] of after.jobs) {
     const old = before.jobs.get(id)
-    if (JSON.stringify(job) === JSON.stringify(old)) continue
+    if (JSON.stringify(job) === JSON.stringify(old) || (old !== undefined && isReleased(old, job))) continue
     if (!queues.includes(job.queue)) return `${id} of ${job.queue} was changed`
     if (old === undefined || token === 'operator') continue
     const claimed = old.state === 'waiting' && job.state === 'active' && job.worker?.startsWith(`${token}/`) === true

@@ -91,9 +91,7 @@ async function post({ server, tokens }: ProtocolWorld, call: string, body: strin
 
 /** A batch of one good group, the given change as it is, and another good group. */
 function batchWith(change: unknown): string {
-  const good = (id: string): readonly Change[] => [
-    create({ ...job, id, kind: 'job', run: undefined, edges: [] } as Parameters<typeof create>[0]),
-  ]
+  const good = (id: string): readonly Change[] => [create({ ...job, id, kind: 'job', run: undefined, edges: [] })]
   const batch = { writer: 'w', seq: 1, groups: [good('first'), good('last')], renewals: [], asks: [] }
   const [sent] = JSON.parse(wire.commit.request.encode(batch)) as [{ groups: unknown[] }]
   sent.groups.splice(1, 0, [{ c: change }])
