@@ -20,8 +20,8 @@ import type { Report } from './report/report.js'
 import { createScratch, free, inMemory } from './measure/scratch-files.js'
 import { warmUp } from './measure/warm-up.js'
 
-const USAGE = `npm run bench -- [sqlite] [memory] [postgres] [options]
-  sqlite, memory, postgres   only those stores; default: all
+const USAGE = `npm run bench -- [sqlite] [memory] [postgres] [http] [options]
+  sqlite, memory, postgres, http   only those stores; default: all
   --full            all rows, with those of a million jobs (npm run bench:full)
   --rounds N        rounds of each row, interleaved; default 3, and not fewer unless with --only
   --only TEXT       only rows whose section or name holds TEXT
@@ -48,7 +48,7 @@ const { values, positionals } = parseArgs({
   },
 })
 
-const STORES = ['sqlite', 'memory', 'postgres']
+const STORES = ['sqlite', 'memory', 'postgres', 'http']
 /** What a full run needs on the disk. */
 const DISK_NEEDED = 8 * 2 ** 30
 
@@ -118,6 +118,10 @@ async function runHere(stores: readonly string[], choice: Choice, peers: boolean
     // Loaded only when needed: it measures parts of the source, which the package of an older commit may not have.
     const { memorySections } = await import('./cases/memory.js')
     candidates.push(...memorySections(log))
+  }
+  if (stores.includes('http')) {
+    const { httpSections } = await import('./cases/http.js') // which the package of an older commit may not have
+    candidates.push(...httpSections(scratch))
   }
   const sections = candidates.flatMap((section) => chosen(section, choice))
   if (sections.length === 0) return

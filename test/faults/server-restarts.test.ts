@@ -1,9 +1,10 @@
 // The server of a remote store, killed and started again while jobs are added and worked on: nothing is lost, doubled or
 // reported as failed.
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { Queue, Worker } from '../../src/index.js'
 import { http } from '../../src/http.js'
-import { closing } from '../setup.js'
+import { closing, gate } from '../setup.js'
 import { checkFile } from './account.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
@@ -15,17 +16,17 @@ const JOBS = 600
 const KILLS = 5
 const IN_FLIGHT = 40
 
+/** Starts the server. */
+async function serveOn(
+  port: number,
+): Promise<{ readonly process: Process<StoreServerMessage>; readonly url: string; readonly port: number }> {
+  const input: StoreServerInput = { path: path('jobs.db'), port }
+  const process = start<StoreServerMessage>('store-server', input)
+  const { url, port: taken } = await process.received('listening')
+  return { process, url, port: taken }
+}
+
 test('a drain and adds go on over a server that is killed again and again', { timeout: 180_000 }, async () => {
-  const serveOn = async (
-    port: number,
-  ): Promise<{ process: Process<StoreServerMessage>; url: string; port: number }> => {
-    const process = start<StoreServerMessage>('store-server', {
-      path: path('jobs.db'),
-      port,
-    } satisfies StoreServerInput)
-    const { url, port: taken } = await process.received('listening')
-    return { process, url, port: taken }
-  }
   let server = await serveOn(0)
   // A busy machine may take long to start a process.
   const store = closing(http(server.url, { patience: '60s' }))
@@ -85,4 +86,52 @@ test('a drain and adds go on over a server that is killed again and again', { ti
   await store.close()
   expect(await server.process.finish()).toMatchObject({ code: 0 })
   await checkFile(path('jobs.db'))
+})
+
+test('a lease outlives a server that is away for longer than renewals are apart', { timeout: 120_000 }, async () => {
+  const first = await serveOn(0)
+  let failures = 0
+  let failed = (): void => {}
+  const request = async (url: string, init: RequestInit): Promise<Response> => {
+    try {
+      return await fetch(url, init)
+    } catch (error) {
+      if (url.endsWith('/commit') && ++failures === 3) failed()
+      throw error
+    }
+  }
+  const store = closing(http(first.url, { patience: '60s', fetch: request }))
+  const queue = closing(new Queue('work', { store, logger: false }))
+  const running = gate()
+  const release = gate()
+  const lost: unknown[] = []
+  const worker = closing(
+    new Worker(
+      queue,
+      async (_job, ctx) => {
+        running.open()
+        await release.promise
+        return ctx.signal.aborted
+      },
+      { lease: '60s', renewEvery: '100ms', logger: false },
+    ),
+  )
+  worker.on('error', () => {})
+  worker.on('lease-lost', (each) => lost.push(each))
+  const job = await queue.add('long')
+  await running.promise
+  const renewalFailed = new Promise<void>((resolve) => (failed = resolve))
+  await first.process.kill()
+  await renewalFailed // its renewals meet no server, again and again
+  const second = await serveOn(first.port)
+  const before = (await store.get([job.id]))[0]!
+  while ((await store.get([job.id]))[0]!.leaseUntil === before.leaseUntil) await nextTurn()
+  release.open()
+  expect(await job.result()).toBe(false)
+  expect(lost).toEqual([])
+  expect((await store.get([job.id]))[0]).toMatchObject({ attempt: 1, stalls: 0, state: 'completed' })
+  await worker.close()
+  await queue.close()
+  await store.close()
+  expect(await second.process.finish()).toMatchObject({ code: 0 })
 })

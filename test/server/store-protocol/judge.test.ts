@@ -86,7 +86,7 @@ const RELEASED = new Set(['state', 'pending', 'fence', 'brokenAt', 'dueAt', 'ord
 function isReleased(old: JobRecord, job: JobRecord): boolean {
   const keys = (Object.keys(old) as (keyof JobRecord)[]).filter((key) => !RELEASED.has(key))
   const same = keys.every((key) => JSON.stringify(job[key]) === JSON.stringify(old[key]))
-  return old.state === 'waiting-children' && same && (job.state === 'waiting' || job.state === old.state)
+  return old.state === 'waiting-children' && same && ['waiting', 'delayed', old.state].includes(job.state)
 }
 
 /** Why a token may not have made this difference; undefined: it may. */
