@@ -121,8 +121,9 @@ async function runHere(stores: readonly string[], choice: Choice, peers: boolean
   }
   if (stores.includes('http')) {
     // Loaded only when needed: the package of an older commit may have no server.
+    const { httpSections } = await import('./cases/http.js')
     const { restSections } = await import('./cases/rest.js')
-    candidates.push(...restSections(scratch))
+    candidates.push(...httpSections(scratch), ...restSections(scratch))
   }
   const sections = candidates.flatMap((section) => chosen(section, choice))
   if (sections.length === 0) return

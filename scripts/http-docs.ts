@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { openApi } from '../src/server/openapi.js'
 import type { Route } from '../src/server/route.js'
 import { routes } from '../src/server/routes.js'
+import { rights } from '../src/server/store-protocol/rights.js'
 import type { JsonSchema } from '../src/server/shape.js'
 import { VERSION } from '../src/server/version.js'
 
@@ -65,11 +66,28 @@ function tables(): string {
   return `${BEGIN}\n${sections.join('')}\n${END}`
 }
 
+const RIGHTS_BEGIN = '<!-- rights: written by `npm run docs:http` -->'
+const RIGHTS_END = '<!-- end of rights -->'
+
+function rightsTable(): string {
+  const rows = Object.values(rights).map(
+    ({ what, may }) => `| ${what} | ${may.read} | ${may.produce} | ${may.work} | ${may.admin} |`,
+  )
+  const head = '| a remote store may | read | produce | work | admin |\n|---|---|---|---|---|'
+  return `${RIGHTS_BEGIN}\n\n${head}\n${rows.join('\n')}\n\n${RIGHTS_END}`
+}
+
 /** What the page must be, given the prose that it has. */
 export function expectedPage(written: string): string {
-  const [before, rest] = split(written, BEGIN)
-  const [, after] = split(rest, END)
-  return `${before}${tables()}${after}`
+  const withRights = between(written, RIGHTS_BEGIN, RIGHTS_END, rightsTable())
+  return between(withRights, BEGIN, END, tables())
+}
+
+/** Replaces what stands from one mark to another, both included. */
+function between(text: string, begin: string, end: string, table: string): string {
+  const [before, rest] = split(text, begin)
+  const [, after] = split(rest, end)
+  return `${before}${table}${after}`
 }
 
 function split(text: string, mark: string): readonly [string, string] {

@@ -43,6 +43,8 @@ class Failed extends Error {
 /** Calls a server. */
 export class Calls {
   readonly #settings: Settings
+  /** Aborts when calls are not sent again any more, and when those in work are given up. */
+  readonly #ending = new AbortController()
   readonly #closing = new AbortController()
 
   constructor(settings: Settings) {
@@ -66,7 +68,6 @@ export class Calls {
     let sent = false
     let since: Millis | undefined
     for (let tries = 0; ; tries++) {
-      if (this.#closing.signal.aborted) throw closedError()
       try {
         return await this.#try(request, body)
       } catch (error) {
@@ -75,13 +76,19 @@ export class Calls {
         const now = runtime.elapsed()
         since ??= now
         const pause = Math.max(this.#pause(tries), error.retryAfter ?? 0)
-        if (now - since + pause > patience) throw this.#unanswered(error, sent)
+        if (this.#ending.signal.aborted || now - since + pause > patience) throw this.#unanswered(error, sent)
         await this.#sleep(pause)
+        if (this.#ending.signal.aborted) throw this.#unanswered(error, sent)
       }
     }
   }
 
-  /** Calls in work fail, and so do later ones. */
+  /** Calls without an answer are not sent again. */
+  end(): void {
+    this.#ending.abort()
+  }
+
+  /** Calls in work fail. */
   close(): void {
     this.#closing.abort()
   }
@@ -135,7 +142,7 @@ export class Calls {
   }
 
   #sleep(pause: Millis): Promise<void> {
-    const { signal } = this.#closing
+    const { signal } = this.#ending
     return new Promise((resolve) => {
       let stop: Stop = () => {}
       const end = (): void => {
@@ -149,16 +156,16 @@ export class Calls {
   }
 
   #unanswered({ message, cause }: Failed, sent: boolean): MillraceError {
-    const { url, patience } = this.#settings
+    const { url } = this.#settings
     return sent
       ? new MillraceError(
           'STORE_UNAVAILABLE',
-          `The server at ${url} did not answer for ${patience} ms (${message}); the write may or may not have been applied.`,
+          `The server at ${url} did not answer (${message}); the write may or may not have been applied.`,
           { cause },
         )
       : new MillraceError(
           'SERVER_UNREACHABLE',
-          `The server at ${url} could not be reached for ${patience} ms (${message}). Nothing was sent.`,
+          `The server at ${url} could not be reached (${message}). Nothing was sent.`,
           { cause },
         )
   }

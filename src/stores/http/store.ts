@@ -1,5 +1,7 @@
 // stores/http/store.ts: a store that a server serves, over HTTP. What it is asked travels as texts of store/wire/wire.ts.
 import { MillraceError } from '../../job/errors/errors.js'
+import type { Millis } from '../../job/job.js'
+import { within } from '../../store/runtime.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Notice, RemoteStore, Store, Tx } from '../../store/store.js'
 import { refuseInside } from '../../store/transaction-context.js'
@@ -19,6 +21,9 @@ import { NoticeStream } from './stream.js'
 export function http(url: string, options: HttpOptions = {}): RemoteStore {
   return new HttpStore(parseOptions(url, options))
 }
+
+/** How long a close waits for the answers of calls. */
+const CLOSE_WITHIN: Millis = 5_000
 
 type Listener = (notice: Notice) => void
 
@@ -116,7 +121,8 @@ class HttpStore implements RemoteStore {
     this.#hinted.clear()
     for (const stream of this.#streams) stream.close()
     this.#streams.clear()
-    await Promise.allSettled(this.#working)
+    this.#calls.end()
+    await within(this.runtime, CLOSE_WITHIN, Promise.allSettled(this.#working))
     this.#calls.close()
   }
 

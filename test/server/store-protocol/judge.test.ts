@@ -79,9 +79,20 @@ async function snapshot(store: Store): Promise<Snapshot> {
   }
 }
 
+/** What the end of a chain writes to the jobs that wait for it. */
+const RELEASED = new Set(['state', 'pending', 'fence', 'brokenAt', 'dueAt', 'ord', 'runAt'])
+
+/** A job that waited for one that ended, whoever may end that. */
+function isReleased(old: JobRecord, job: JobRecord): boolean {
+  const keys = (Object.keys(old) as (keyof JobRecord)[]).filter((key) => !RELEASED.has(key))
+  const same = keys.every((key) => JSON.stringify(job[key]) === JSON.stringify(old[key]))
+  return old.state === 'waiting-children' && same && ['waiting', 'delayed', old.state].includes(job.state)
+}
+
 /** Why a token may not have made this difference; undefined: it may. */
 function breach(token: (typeof senders)[number], before: Snapshot, after: Snapshot): string | undefined {
-  const queues = queuesOf[token]
+  const mayChange = (queue: string): boolean =>
+    token === 'everywhere' ? !queue.startsWith('millrace:') : queuesOf[token].includes(queue)
   if (token !== 'operator' && after.cells !== before.cells) {
     // The seed of a limit is what a worker may write.
     const seeded = JSON.parse(after.cells) as { readonly key: string }[]
@@ -89,8 +100,8 @@ function breach(token: (typeof senders)[number], before: Snapshot, after: Snapsh
   }
   for (const [id, job] of after.jobs) {
     const old = before.jobs.get(id)
-    if (JSON.stringify(job) === JSON.stringify(old)) continue
-    if (!queues.includes(job.queue)) return `${id} of ${job.queue} was changed`
+    if (JSON.stringify(job) === JSON.stringify(old) || (old !== undefined && isReleased(old, job))) continue
+    if (!mayChange(job.queue)) return `${id} of ${job.queue} was changed`
     if (old === undefined || token === 'operator') continue
     const claimed = old.state === 'waiting' && job.state === 'active' && job.worker?.startsWith(`${token}/`) === true
     const held = old.state === 'active' && old.worker?.startsWith(`${token}/`) === true
@@ -98,7 +109,7 @@ function breach(token: (typeof senders)[number], before: Snapshot, after: Snapsh
   }
   for (const [id, { queue, worker }] of before.jobs) {
     if (after.jobs.has(id)) continue
-    if (!queues.includes(queue)) return `${id} of ${queue} was removed`
+    if (!mayChange(queue)) return `${id} of ${queue} was removed`
     if (token !== 'operator' && worker?.startsWith(`${token}/`) !== true) return `${id} was removed`
   }
   return undefined
