@@ -101,6 +101,8 @@ interface Relatives {
   readonly of: string
   readonly as: FoldedJobs['as']
   readonly ids: readonly string[]
+  /** There are more, which are not read. */
+  readonly cut?: boolean
   /** Reads those after `ids`. */
   readonly rest?: () => Generator<Steps<readonly JobRecord[]>, void, void>
 }
@@ -162,7 +164,7 @@ class GraphReader {
   }
 
   *#relativesIn(details: JobDetails): Steps<readonly Relatives[]> {
-    const { id: of, edges, dependents, related } = details
+    const { id: of, edges, dependents, related, more, moreDependents = false } = details
     const job = this.#records.get(of)!
     this.#edges.set(of, details)
     const all: Relatives[] = []
@@ -174,8 +176,8 @@ class GraphReader {
       this.#chains.add(job.chainId)
       all.push(yield* this.#found(of, 'chain', { chain: job.chainId }))
     }
-    all.push({ of, as: 'dependencies', ids: waits.map(({ chain }) => chain) })
-    all.push({ of, as: 'dependents', ids: dependents.map(({ dependent }) => dependent) })
+    all.push({ of, as: 'dependencies', ids: waits.map(({ chain }) => chain), cut: more?.edges !== undefined })
+    all.push({ of, as: 'dependents', ids: dependents.map(({ dependent }) => dependent), cut: moreDependents })
     if (related) all.push(yield* this.#found(of, 'children', { parent: of, kind: 'job' }))
     return all
   }
@@ -213,11 +215,11 @@ class GraphReader {
   }
 
   /** Counts the relatives of a job that found no room. */
-  *#fold({ of, as, ids, rest }: Relatives): Steps<void> {
+  *#fold({ of, as, ids, cut = false, rest }: Relatives): Steps<void> {
     const left = ids.filter((id) => !this.#records.has(id) && !this.#counts.has(id))
     const states: Partial<Record<JobState | 'removed', number>> = {}
     let count = 0
-    let atLeast = this.#edges.get(of)?.more?.edges !== undefined && as === 'dependencies'
+    let atLeast = cut
     const add = (id: string, state: JobState | 'removed'): void => {
       this.#counts.add(id)
       count++

@@ -173,8 +173,10 @@ export interface JobDetails {
   readonly id: string
   /** What it depends on, in the order given when it was added; with results and errors if `outcomes` are requested. */
   readonly edges: readonly Edge[]
-  /** The edges of jobs that depend on its chain; without results and errors. */
+  /** The edges of jobs that depend on its chain, at most `DEPENDENTS_LISTED`; without results and errors. */
   readonly dependents: readonly Edge[]
+  /** There are more dependents than are listed. */
+  readonly moreDependents?: true
   /** In the order in which they were written, the last `LOGS_KEPT` of them, as far as requested. */
   readonly logs: readonly LogLine[]
   /** The results of its steps, in the order in which they first ended. */
@@ -216,6 +218,9 @@ export interface RevokedLease {
 
 /** The most revoked leases that one answer lists. */
 export const REVOKED_LISTED = 500
+
+/** The most dependents of a chain that one answer lists. */
+export const DEPENDENTS_LISTED = 10_000
 
 /** What is due. */
 export interface Due {

@@ -2,12 +2,13 @@
 import type { Edge, JobRecord, LogLine, StepResult, Time } from '../job/job.js'
 import type { JsonText } from '../job/values/json.js'
 import { READ_BYTES } from '../store/read-pages.js'
+import { DEPENDENTS_LISTED } from '../store/store.js'
 import type { Cell, Details, DetailsQuery, FailureCount, JobDetails } from '../store/store.js'
 
 /** The details of one job. Lists start after a position, and are read only as far as they fit into the limit of bytes. */
 export interface DetailsSource {
   edges(after: number, outcomes: boolean): Iterable<readonly [position: number, edge: Edge]>
-  dependents(): readonly Edge[]
+  dependents(limit: number): readonly Edge[]
   logs(after: number, limit: number): Iterable<LogLine>
   steps(after: number): Iterable<readonly [position: number, step: StepResult]>
   related(): boolean
@@ -62,7 +63,8 @@ function partsOf(
     ([, { result, error }]) => EDGE_BYTES + lengthOf(result) + lengthOf(error?.message),
     edges?.limit,
   )
-  const dependents = wants('dependents') ? source.dependents() : []
+  const listed = wants('dependents') ? source.dependents(DEPENDENTS_LISTED + 1) : []
+  const dependents = listed.slice(0, DEPENDENTS_LISTED)
   const logLines = takeBytes(
     wants('logs') ? source.logs(logs?.after ?? 0, logs?.limit ?? Infinity) : [],
     maxBytes,
@@ -83,6 +85,7 @@ function partsOf(
       id,
       edges: dependencies.entries.map(([, edge]) => edge),
       dependents,
+      ...(listed.length > dependents.length && { moreDependents: true as const }),
       logs: logLines.entries,
       steps: stepEntries.entries.map(([, step]) => step),
       related: wants('related') && source.related(),

@@ -2,6 +2,8 @@
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
 import type { GraphEdge, JobGraph } from 'millrace'
+import { portions } from '../../src/store/read-pages.js'
+import { DEPENDENTS_LISTED } from '../../src/store/store.js'
 import { kinds, stores } from '../stores.js'
 import { closing } from '../setup.js'
 
@@ -166,6 +168,19 @@ test('of ten thousand children, all are counted', async () => {
   expect(graph.folded).toEqual([
     { of: root.id, as: 'dependents', count: 9_501, states: { 'waiting-children': 9_501 }, atLeast: false },
   ])
+})
+
+test('of more dependents than a store lists, those are counted, and the graph says that there are others', async () => {
+  for (const kind of ['memory', 'SQLite'] as const) {
+    const queue = closing(new Queue('work', { store: await make(kind), logger: false }))
+    const root = await queue.add('root')
+    const jobs = Array.from({ length: DEPENDENTS_LISTED + 1 }, () => ({ name: 'part', options: { after: root } }))
+    for (const portion of portions(jobs, 1_000)) await queue.addBulk(portion)
+    const { folded } = await queue.graph(root.id)
+    expect(folded).toEqual([
+      { of: root.id, as: 'dependents', count: 9_501, states: { 'waiting-children': 9_501 }, atLeast: true },
+    ])
+  }
 })
 
 test('of ten thousand children by parentId, 499 are in the graph and the others are counted', async () => {

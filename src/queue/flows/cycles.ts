@@ -17,7 +17,8 @@ const MAX_NAMED = 10
  * Finds the cycle that would exist if a job waited for `targets`: each job in it waits for the chain of the next, and
  * the last is the first again. Undefined if there is none. `planned` are jobs that the same commit inserts.
  *
- * Searches among the dependents of the job, not among its targets: mostly there are none, or one parent.
+ * Searches among the dependents of the job, not among its targets: mostly there are none, or one parent. Of more dependents
+ * of one chain than `DEPENDENTS_LISTED` it sees those alone.
  */
 export async function findCycle(
   session: Reader,

@@ -63,12 +63,22 @@ function sourceOf(table: Table, id: string): DetailsSource | undefined {
   return (
     row && {
       edges: (after, outcomes) => edgesFrom(table.edges.of(id), after, outcomes ? edgeOf : linkOf),
-      dependents: () => Array.from(table.edges.on(row.job.chainId) ?? [], linkOf),
+      dependents: (limit) => firstOf(table.edges.on(row.job.chainId) ?? [], limit).map(linkOf),
       logs: (after, limit) => linesOf(table.logs.get(id) ?? [], after, limit),
       steps: (after) => numbered(table.steps.get(id) ?? [], after, ([, step]) => step),
       related: () => (table.chains.get(row.job.chainId)?.rows.size ?? 0) > 1 || table.children.has(id),
     }
   )
+}
+
+/** The first entries, at most so many. */
+function firstOf<T>(all: Iterable<T>, limit: number): readonly T[] {
+  const found: T[] = []
+  for (const each of all) {
+    if (found.length >= limit) break
+    found.push(each)
+  }
+  return found
 }
 
 /** Entries after a position, each with its position; the first is 1. */

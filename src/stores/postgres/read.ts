@@ -42,6 +42,7 @@ export interface DetailsAnswer {
     readonly id: string
     readonly edges: readonly EdgeRow[]
     readonly dependents: readonly EdgeRow[]
+    readonly moreDependents: boolean
     readonly logs: readonly (readonly [at: number, attempt: number, line: string, index: number])[]
     readonly steps: readonly (readonly [name: string, result: string | null, ran: number | null, at: number | null])[]
     readonly related: boolean
@@ -64,10 +65,11 @@ const edgeOf = ([dependent, chain, policy, state, name, result, error]: EdgeRow)
 /** Decodes the details of jobs. */
 export function detailsOf({ jobs, cells, moreCells }: DetailsAnswer): Details {
   return {
-    jobs: jobs.map(({ id, edges, dependents, logs, steps, related, more }) => ({
+    jobs: jobs.map(({ id, edges, dependents, moreDependents, logs, steps, related, more }) => ({
       id,
       edges: edges.map(edgeOf),
       dependents: dependents.map(edgeOf),
+      ...(moreDependents && { moreDependents }),
       logs: logs.map(([at, attempt, line, index]) => ({ index, at, attempt, line })),
       steps: steps.map((step) => stepOf(...step)),
       related,

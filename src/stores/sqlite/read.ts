@@ -87,7 +87,7 @@ function sourceOf({ sql }: Cache, id: string): DetailsSource | undefined {
         position as number,
         edgeOf(id, on, rest),
       ]),
-    dependents: () => sql.edgesOn.all(chain).map(([other, ...rest]) => edgeOf(other, chain, rest)),
+    dependents: (limit) => sql.edgesOn.all(chain, limit).map(([other, ...rest]) => edgeOf(other, chain, rest)),
     logs: (after, limit) => listed(sql.logsOf, seq, after, lineOf, limit),
     steps: (after) =>
       listed(sql.stepsOf, seq, after, ([n, ...step]) => [n as number, stepOf(...(step as Parameters<typeof stepOf>))]),

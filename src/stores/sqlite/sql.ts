@@ -309,7 +309,7 @@ export const sql = {
   linksAfter:
     'SELECT position, chain, name, policy, state, NULL AS result, NULL AS error FROM millrace_edge WHERE dependent = ? AND position > ? ORDER BY position LIMIT ?',
   edgesOn: `SELECT j.id, e.name, e.policy, e.state, NULL AS result, NULL AS error FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent
-    WHERE e.chain = ? ORDER BY e.dependent`,
+    WHERE e.chain = ?1 ORDER BY e.dependent LIMIT ?2`,
 
   // Keys, orphans, cells, writers.
   keyHolder: 'SELECT job, until FROM millrace_key WHERE key = ?',

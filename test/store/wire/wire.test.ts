@@ -173,8 +173,10 @@ const jobDetails = objects<JobDetails>(
   {
     ...{ id: text, edges: list(edge), dependents: list(edge), logs: list(log), steps: list(step), related: flag },
     more: fc.record({ edges: number, logs: number }, { requiredKeys: [] }),
+    moreDependents: one(true),
   },
   'more',
+  'moreDependents',
 )
 const names = fc.dictionary(fc.oneof(text, one('__proto__', 'constructor')), fc.dictionary(state, number))
 const event = objects<StoreEvent>(

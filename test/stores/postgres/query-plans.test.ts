@@ -14,6 +14,7 @@ import {
   retry,
   failAndRetry,
 } from '../../../src/conformance/changes.js'
+import { DEPENDENTS_LISTED } from '../../../src/store/store.js'
 import type { Store } from '../../../src/store/store.js'
 import { HEADS_READ } from '../../../src/store/tally.js'
 import { explainedPool } from './plans.js'
@@ -204,6 +205,20 @@ test('many jobs are settled, moved, removed and noted at once', async () => {
   const waiting = await store.find({ queue: 'one', states: ['waiting'], limit: 40 })
   const moved = waiting.items.map((job, n) => (n < 20 ? cancel(job) : remove(job)))
   expect(await misdeeds(() => d.commit({ groups: moved }))).toEqual([])
+})
+
+test('of very many dependents of one chain, a bounded number is read', async () => {
+  const chain = '2 waiting 5'
+  await run(
+    database,
+    `insert into millrace.edge select j.id, 100 + n, '${chain}', 'fail', 'open'
+       from generate_series(1, 30) n, (select id from millrace.job where state in ('failed', 'cancelled') limit 400) j`,
+  )
+  const read = () => store.details({ jobs: [chain], parts: ['dependents'] })
+  expect(await misdeeds(read, DEPENDENTS_LISTED + 1)).toEqual([])
+  const [details] = (await read()).jobs
+  expect(details!.dependents).toHaveLength(DEPENDENTS_LISTED)
+  expect(details!.moreDependents).toBe(true)
 })
 
 test('dependents of one chain are read when it ends, and no others', async () => {

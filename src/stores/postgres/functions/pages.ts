@@ -1,4 +1,5 @@
 // stores/postgres/functions/pages.ts: reads whose answers are bounded in bytes, and due jobs without payloads.
+import { DEPENDENTS_LISTED } from '../../../store/store.js'
 import { rowBytes } from './fast-parts.js'
 import { clock, ofLane, readSettings, record } from './reads.js'
 
@@ -90,7 +91,7 @@ declare
   most bigint := (asked->>'bytes')::bigint;
   links bigint := coalesce((asked->'edges'->>'limit')::bigint, ${2 ** 31});
   total bigint := 0; spent bigint; cut bigint; more jsonb;
-  edges json; dependents json; logs json; steps json; related boolean;
+  edges json; dependents json; cut_off boolean; logs json; steps json; related boolean;
   answers text[] := '{}'; cells text; under text[]; cells_cut boolean;
   i record;
 begin
@@ -98,7 +99,7 @@ begin
       from jsonb_array_elements_text(coalesce(asked->'jobs', '[]')) with ordinality a
       left join lateral (select o.id, o.chain from job o where o.id = a.value) j on true order by a.ordinality loop
     exit when total >= most and cardinality(answers) > 0;
-    edges := '[]'; dependents := '[]'; logs := '[]'; steps := '[]'; related := false; more := '{}';
+    edges := '[]'; dependents := '[]'; cut_off := false; logs := '[]'; steps := '[]'; related := false; more := '{}';
     if i.there and parts ? 'edges' and parts ? 'outcomes' then${list(
       'edges',
       edgesBehind,
@@ -109,8 +110,9 @@ begin
     elsif i.there and parts ? 'edges' then${list('edges', edgesBehind, edge('x', 'null, null'), '200', 'x.n <= links')}
     end if;
     if i.there and parts ? 'dependents' then
-      select coalesce(json_agg(${edge('e', 'null, null')} order by o.seq), '[]'), count(*) * 200 into dependents, spent
-        from edge e join job o on o.id = e.dependent where e.chain = i.chain;
+      select coalesce(json_agg(y.entry order by y.seq) filter (where y.n <= ${DEPENDENTS_LISTED}), '[]'), count(*) * 200, count(*) > ${DEPENDENTS_LISTED} into dependents, spent, cut_off from (
+        select ${edge('e', 'null, null')} as entry, o.seq, row_number() over (order by o.seq) as n
+          from (select * from edge g where g.chain = i.chain limit ${DEPENDENTS_LISTED + 1}) e join job o on o.id = e.dependent) y;
       total := total + spent;
     end if;
     if i.there and parts ? 'logs' then${list(
@@ -133,7 +135,7 @@ begin
         or (i.follows and exists (select 1 from job k where k.id = i.chain))
         or exists (select 1 from job k where k.parent = i.id);
     end if;
-    answers := answers || json_build_object('id', i.id, 'edges', edges, 'dependents', dependents, 'logs', logs, 'steps', steps, 'related', related, 'more', more)::text;
+    answers := answers || json_build_object('id', i.id, 'edges', edges, 'dependents', dependents, 'moreDependents', cut_off, 'logs', logs, 'steps', steps, 'related', related, 'more', more)::text;
   end loop;
   -- Keys in byte order, which does not depend on the locale of the database.
   select array_agg(y.key order by y.key collate "C") filter (where y.before < most), bool_or(y.before >= most) into under, cells_cut from (
