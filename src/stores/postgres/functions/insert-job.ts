@@ -115,7 +115,7 @@ begin
           from jsonb_array_elements_text(x->'tags') g)) else '{}' end
       || case when edges <> '[]' then jsonb_build_object('newEdges', edges) else '{}' end
       || case when x ? 'key' then jsonb_build_object('taken', jsonb_build_array(jsonb_build_object('key', x->'key', 'job', x->'id', 'until', t + (x->>'until_in')::bigint))) else '{}' end,
-    'counts', jsonb_build_array(jsonb_build_array(x->'lane', state, 1), jsonb_build_array(x->'queue', '+added', 1)),
+    'counts', jsonb_build_array(jsonb_build_array(x->'lane', state, 1), jsonb_build_array(x->'queue', '+added', 1), jsonb_build_array(x->'lane', '*added', 1)),
     -- A concurrent claim has skipped the waiting jobs that were locked because this one is to wait for them.
     'work', (select coalesce(jsonb_agg(distinct y.name), '[]') from (
         select queue_name as name where state = 'waiting' and pause->'all' is distinct from 'true' and not coalesce(pause->'names' ? job_name, false)
@@ -176,7 +176,8 @@ begin
       || case when j.broken_at is null then '{}' else jsonb_build_object('closed', jsonb_build_array(j.id)) end
       || case when edges is null then '{}' else jsonb_build_object('edges', jsonb_build_array(jsonb_build_object('state', 'broken', 'dependents', edges))) end
       || case when j.dedup is null then '{}' else jsonb_build_object('freed', jsonb_build_array(jsonb_build_object('key', j.dedup::json->>'key', 'job', j.id))) end,
-    'counts', jsonb_build_array(jsonb_build_array(j.lane, j.state, -1), jsonb_build_array(j.lane, 'cancelled', 1), jsonb_build_array(j.queue, '+cancelled', 1)),
+    'counts', jsonb_build_array(jsonb_build_array(j.lane, j.state, -1), jsonb_build_array(j.lane, 'cancelled', 1), jsonb_build_array(j.queue, '+cancelled', 1),
+      jsonb_build_array(j.lane, '*cancelled', 1)),
     'due', (select coalesce(jsonb_agg(jsonb_build_object('queue', q.name, 'at', (y.value->>'due_at')::bigint)), '[]')
       from jsonb_array_elements(changed) y join queue q on q.id = (y.value->>'queue')::int where y.value->>'due_at' is not null),
     'events', 1, 'body', state_event_{V}(changed->0, names.queue, names.job, t)));
