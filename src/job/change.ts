@@ -156,6 +156,8 @@ export interface Move {
   readonly reopens?: true
   /** The other fields to write. */
   readonly set: MoveFields
+  /** Cancels a job to make room for others: what to count it under, since its record is not at hand where that is done. */
+  readonly dropped?: { readonly queue: string; readonly name: string }
 }
 
 /** An event that a note announces once it is durable. */

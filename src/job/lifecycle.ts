@@ -358,7 +358,9 @@ export function cancelReason(error: ErrorInfo | null | undefined): string | unde
 
 /** Cancels a job that has not started, to make room in its group for a newer one. */
 export function drop(job: JobHeader): Change[] {
-  return end(job, 'cancelled', { error: droppedFrom(job.group) }, { closesBroken: job.brokenAt !== undefined })
+  const { queue, name } = job
+  const changes = end(job, 'cancelled', { error: droppedFrom(job.group) }, { closesBroken: job.brokenAt !== undefined })
+  return changes.map((change) => (change.kind === 'move' ? { ...change, dropped: { queue, name } } : change))
 }
 
 /** Cancels a job that was not started in time. */

@@ -173,16 +173,34 @@ export async function readRows(
   return rows
 }
 
-/** Everything that was ever counted in a queue. */
+/** How often a total is read again because new counts were folded between its pages. */
+const TOTAL_TRIES = 5
+
+/** Everything that was ever counted in a queue: its total and all counts that are not in it, as of one moment. */
 export async function readTotal(store: Pick<SeriesStore, 'details'>, queue: string): Promise<CountsByName> {
-  const { cells } = await store.details({
-    cells: [seriesKey.total(queue)],
-    cellsUnder: seriesKey.allFresh(queue),
-    bytes: 2 * 2 ** 20,
-  })
-  const total: CountsByName = new Map()
-  for (const { value } of cells) addAll(total, decodeCounts(value))
-  return total
+  const key = seriesKey.total(queue)
+  for (let tries = 1; ; tries++) {
+    const sum: CountsByName = new Map()
+    let first: Cell | undefined
+    let after: string | undefined = ''
+    let folded = false
+    while (after !== undefined && !folded) {
+      const page: Details = await store.details({
+        cells: [key],
+        cellsUnder: seriesKey.allFresh(queue),
+        ...(after !== '' && { cellsAfter: after }),
+        bytes: PAGE_BYTES,
+      })
+      const total = page.cells.find((cell) => cell.key === key)
+      if (after === '') first = total
+      else folded = total?.version !== first?.version && tries < TOTAL_TRIES
+      for (const cell of page.cells) if (cell !== total) addAll(sum, decodeCounts(cell.value))
+      after = page.moreCells
+    }
+    if (folded) continue
+    if (first !== undefined) addAll(sum, decodeCounts(first.value))
+    return sum
+  }
 }
 
 /** A mark on the time axis of a queue. */

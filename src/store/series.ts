@@ -64,12 +64,16 @@ export class SeriesRecorder {
     return this.#kept.get(queue) ?? KEEP
   }
 
-  /** A batch was applied: counts the jobs that it added and claimed. */
+  /** A batch was applied: counts the jobs that it added and claimed, and those that it dropped for others. */
   committed(batch: Batch, receipt: Receipt): void {
     this.#seen(receipt.now)
     const { groups } = batch
     for (let at = 0; at < groups.length; at++) {
-      if (receipt.groups[at]!.ok) for (const change of groups[at]!) if (change.kind === 'insert') this.#added(change)
+      if (!receipt.groups[at]!.ok) continue
+      for (const change of groups[at]!) {
+        if (change.kind === 'insert') this.#added(change)
+        else if (change.kind === 'move' && change.dropped !== undefined) this.#dropped(change.dropped)
+      }
     }
     for (const jobs of receipt.asks) for (const job of jobs) this.#claimed(job)
   }
@@ -110,6 +114,11 @@ export class SeriesRecorder {
   #countAdded(queue: string, name: string): void {
     const counts = this.#countsOf(queue, name)
     if (counts !== undefined) count(counts, 'added')
+  }
+
+  #dropped({ queue, name }: { readonly queue: string; readonly name: string }): void {
+    const counts = this.#countsOf(queue, name)
+    if (counts !== undefined) count(counts, 'cancelled')
   }
 
   #claimed(job: JobRecord): void {

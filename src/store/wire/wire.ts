@@ -61,6 +61,7 @@ const move = tuplesOf<Move>({
   waitsFor: true,
   reopens: true,
   set: true,
+  dropped: true,
 })
 
 /** A change on its way: an insert or a move as tuple, the others as they are. */

@@ -85,6 +85,16 @@ describe.each(kinds)('on %s', (kind) => {
     ])
   })
 
+  test('jobs that others take the place of are counted as cancelled', async () => {
+    const { queue } = await scene()
+    await queue.limit({ group: { maxBacklog: 2, onFull: 'drop-oldest' } })
+    for (let n = 0; n < 5; n++) await queue.add('mail', n, { group: 'one' })
+    const { rows } = await queue.series({ by: 'name' })
+    expect([total(rows, 'added'), total(rows, 'cancelled')]).toEqual([5, 3])
+    expect(rows.map(({ name }) => name)).toEqual(['mail'])
+    expect(await queue.totals()).toMatchObject({ added: 5, cancelled: 3 })
+  })
+
   test('rows that are too old are removed, and those that are kept stay', async () => {
     const { store, queue } = await scene()
     const cells = cellsOf(store)
@@ -139,6 +149,31 @@ test('what a transaction adds is counted in the minute of the transaction, howev
   expect(rows.map(({ at, added }) => [at, added])).toEqual([[Math.floor(clock.runtime.now() / 60_000) * 60_000, 1]])
   await queue.close()
   await store.close()
+})
+
+test('a total counts everything once, on however many pages, and while another process folds', async () => {
+  const store = await storeOf('memory')
+  const cells = cellsOf(store)
+  await store.open()
+  const names = Array.from({ length: 40 }, (_, n) => `a name of some length, number ${n}`)
+  for (let n = 0; n < 600; n++) {
+    const counts: CountsByName = new Map()
+    for (const name of names) count(countsFor(counts, name), 'added')
+    await cells.commit([freshPut('work', n, `writer ${n}`, counts)])
+  }
+  const added = async (from: Pick<SeriesStore, 'details'>) =>
+    [...(await readTotal(from, 'work')).values()].reduce((sum, [each]) => sum + each!, 0)
+  let pages = 0
+  const folding: Pick<SeriesStore, 'details'> = {
+    details: async (query) => {
+      const page = await store.details(query)
+      if (++pages === 1) await foldSeries(cells, 'work')
+      return page
+    },
+  }
+  expect(await added(folding)).toBe(600 * 40)
+  expect(pages).toBeGreaterThan(2)
+  expect(await added(store)).toBe(600 * 40)
 })
 
 test('what a transaction rolls back is not counted', async () => {

@@ -120,6 +120,7 @@ const change = fc.oneof(
         waitsFor: list(newEdge),
         reopens: one(true),
         set: moveFields,
+        dropped: fc.record({ queue: text, name: text }),
       },
     },
     ...(['reaps', 'waitsFor', 'reopens'] as const),

@@ -227,9 +227,24 @@ begin
   -- A writer is kept long after its counts were added up, in case its last batch is replayed.
   quiet := array(select y.id from writer y where y.id <> '' and (y.at <= t - 600000 or y.id like 'tx %' or (y.at <= t - 30000 and y.counts <> '{}'))
     limit 1000 for update skip locked);
+  -- What add_job has counted for the series ('12 *added'), by queue, name and minute: new counts, as store/series-cells.ts
+  -- reads them, of each queue whose series was folded within a day. The length of a queue in a key is in UTF-16.
+  insert into cell (key, value, version, at)
+    select p.prefix || 'n:' || lpad(y.minute::text, 14, '0') || ':' || gen_random_uuid(),
+        json_agg(json_build_array(y.name, json_build_array(y.added, 0, 0, 0, 0, y.cancelled)))::text, 1, t
+      from (
+        select q.name as queue, l.name, w.at / 60000 as minute, coalesce(sum(e.value::bigint) filter (where e.key like '% *added'), 0) as added,
+            coalesce(sum(e.value::bigint) filter (where e.key like '% *cancelled'), 0) as cancelled
+          from writer w cross join lateral jsonb_each_text(w.counts) e join lane l on l.id = split_part(e.key, ' ', 1)::int join queue q on q.id = l.queue
+          where w.id = any (quiet) and e.key like '% *%' group by 1, 2, 3) y
+      cross join lateral (
+        select format('series:%s:%s:', length(y.queue) + count(*) filter (where octet_length(c.value) > 3), y.queue) as prefix
+          from regexp_split_to_table(y.queue, '') c(value)) p
+      where exists (select 1 from cell c where c.key = p.prefix || 't' and c.at > t - 86400000)
+      group by p.prefix, y.minute;
   insert into writer as w (id, seq, at, receipt, counts)
     select '', 0, 0, '', jsonb_object_agg(x.key, x.n) from (
-      select e.key, sum(e.value::bigint) as n from writer y cross join lateral jsonb_each_text(y.counts) e where y.id = any (quiet) group by e.key) x
+      select e.key, sum(e.value::bigint) as n from writer y cross join lateral jsonb_each_text(y.counts) e where y.id = any (quiet) and e.key not like '% *%' group by e.key) x
     having count(*) > 0
     on conflict (id) do update set counts = w.counts || (
       select jsonb_object_agg(e.key, e.value::bigint + coalesce((w.counts->>e.key)::bigint, 0)) from jsonb_each_text(excluded.counts) e);

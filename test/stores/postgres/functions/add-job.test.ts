@@ -5,6 +5,9 @@ import { beforeAll, describe, expect, test } from 'vitest'
 import type { Queue } from 'millrace'
 import type { AddOptions, Store } from 'millrace'
 import { postgres } from 'millrace/postgres'
+import { connect } from '../../../../src/store/connection.js'
+import { foldSeries } from '../../../../src/store/series-cells.js'
+import type { Group } from '../../../../src/store/store.js'
 import type { JobRecord } from '../../../../src/job/job.js'
 import { closing, event, gate, newQueue, newWorker } from '../../../setup.js'
 import { newDatabase, newSchema, sharedServer } from '../server/shared.js'
@@ -52,6 +55,33 @@ async function refused(...added: Added): Promise<string> {
     return `${code} ${message}`
   }
 }
+
+test('jobs added and dropped from SQL are counted in the series of a queue that a process counts', async () => {
+  const on = store()
+  const queue = ownQueue(on)
+  const cells = { details: on.details, commit: (group: Group) => connect(on).renewals.commit(group) }
+  const tidy = () => run(url, `select ${schema}.tidy_v1(null, 1000, 1000000)`)
+  const sums = async () => {
+    const { rows: counted } = await queue.series({ by: 'name' })
+    return counted.map(({ name, added, cancelled }) => [name, added, cancelled])
+  }
+  await addJob(queue.name, 'before')
+  await tidy()
+  expect(await sums()).toEqual([]) // nobody counts this queue
+  await queue.limit({ group: { maxBacklog: 1, onFull: 'drop-oldest' } })
+  await queue.add('mail', 0)
+  await queue.series()
+  await foldSeries(cells, queue.name)
+  for (let n = 0; n < 3; n++) await addJob(queue.name, 'mail', n, { group: 'one' })
+  await addJob(queue.name, 'index')
+  await tidy()
+  await tidy()
+  expect(await sums()).toEqual([
+    ['index', 1, 0],
+    ['mail', 4, 2],
+  ])
+  expect(await queue.totals()).toMatchObject({ added: 6, cancelled: 2 })
+})
 
 test("queues of Millrace's own are refused, as by a queue", async () => {
   expect(await refused('millrace:webhooks', 'n')).toBe(

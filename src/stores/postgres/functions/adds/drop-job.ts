@@ -61,7 +61,8 @@ begin
       || case when j.broken_at is null then '{}' else jsonb_build_object('closed', jsonb_build_array(j.id)) end
       || case when edges is null then '{}' else jsonb_build_object('edges', jsonb_build_array(jsonb_build_object('state', 'broken', 'dependents', edges))) end
       || case when j.dedup is null then '{}' else jsonb_build_object('freed', jsonb_build_array(jsonb_build_object('key', j.dedup::json->>'key', 'job', j.id))) end,
-    'counts', jsonb_build_array(jsonb_build_array(j.lane, j.state, -1), jsonb_build_array(j.lane, 'cancelled', 1), jsonb_build_array(j.queue, '+cancelled', 1)),
+    'counts', jsonb_build_array(jsonb_build_array(j.lane, j.state, -1), jsonb_build_array(j.lane, 'cancelled', 1), jsonb_build_array(j.queue, '+cancelled', 1),
+      jsonb_build_array(j.lane, '*cancelled', 1)),
     'due', (select coalesce(jsonb_agg(jsonb_build_object('queue', q.name, 'at', (y.value->>'due_at')::bigint)), '[]')
       from jsonb_array_elements(changed) y join queue q on q.id = (y.value->>'queue')::int where y.value->>'due_at' is not null),
     'events', 1, 'body', state_event_{V}(changed->0, names.queue, names.job, t)));

@@ -109,7 +109,7 @@ begin
           from jsonb_array_elements_text(x->'tags') g)) else '{}' end
       || case when edges <> '[]' then jsonb_build_object('newEdges', edges) else '{}' end
       || case when x ? 'key' then jsonb_build_object('taken', jsonb_build_array(jsonb_build_object('key', x->'key', 'job', x->'id', 'until', t + (x->>'until_in')::bigint))) else '{}' end,
-    'counts', jsonb_build_array(jsonb_build_array(x->'lane', state, 1), jsonb_build_array(x->'queue', '+added', 1)),
+    'counts', jsonb_build_array(jsonb_build_array(x->'lane', state, 1), jsonb_build_array(x->'queue', '+added', 1), jsonb_build_array(x->'lane', '*added', 1)),
     -- A concurrent claim has skipped the waiting jobs that were locked because this one is to wait for them.
     'work', (select coalesce(jsonb_agg(distinct y.name), '[]') from (
         select queue_name as name where state = 'waiting' and pause->'all' is distinct from 'true' and not coalesce(pause->'names' ? job_name, false)
