@@ -416,7 +416,7 @@ describe.each(kinds)('on %s', (kind) => {
     const step = (_: unknown, ctx: JobContext) => ctx.complete(({ continueWith }) => continueWith('next', 1))
     const next = ({ data }: { data: unknown }, ctx: JobContext) =>
       data === 3 ? undefined : ctx.complete(({ continueWith }) => continueWith('next', (data as number) + 1))
-    closing(new Worker(queue, { run: step, next } as Record<string, Handler>, { logger: false, concurrency: 8 }))
+    closing(new Worker(queue, { run: step, next }, { logger: false, concurrency: 8 }))
     await ended
     const { schedules } = await queue.schedules({ limit: 10, runs: 10 })
     expect(schedules.map(({ key, runs: own }) => [key, own!.map(({ id }) => id)])).toEqual([
