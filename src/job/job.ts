@@ -54,7 +54,7 @@ export interface ErrorInfo {
  * - `retried`: the handler threw, and the job runs again.
  * - `snoozed`: the job asked to run again later: `ctx.snooze`, `ctx.sleep`, `job.update({ delay })`.
  * - `waited`: the job waits for other jobs or for a signal.
- * - `handed-back`: the worker returned the job, because of a shutdown, or by hand.
+ * - `handed-back`: the worker returned the job, because of a shutdown or a hold, or by hand.
  * - `stalled`: the lease expired.
  * - `cancelled`: the job was cancelled.
  * - `ended-elsewhere`: another caller completed or failed the job.

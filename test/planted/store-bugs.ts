@@ -141,11 +141,11 @@ export const storeBugs: readonly Bug[] = [
     unit: ['test/conformance/memory.test.ts'],
   },
   {
-    title: 'a filter by one of several tags finds jobs without them',
+    title: 'a filter by any of several tags misses jobs with one of them',
     guarantee: 'acknowledged',
-    file: 'src/stores/memory/find-filtered.ts',
-    find: 'if (anyTag !== undefined) return',
-    replace: 'if (anyTag !== undefined && anyTag.length === 1) return',
+    file: 'src/store/matches.ts',
+    find: 'anyTag.some((tag) =>',
+    replace: 'anyTag.every((tag) =>',
     unit: ['test/conformance/memory.test.ts'],
   },
   {

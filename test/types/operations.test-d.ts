@@ -49,3 +49,14 @@ test('options can be made apart from the call, and name a transaction where the 
   const transacting = new Queue('work', { store: sqlite('jobs.db') })
   void transacting.transaction((tx) => transacting.operate({ do: 'cancel', all: true, tx }))
 })
+
+test('the event of its end says what was done, for whom', () => {
+  void queue.on('operation-ended', (event) => {
+    expectTypeOf(event.do).toEqualTypeOf<'cancel' | 'retry' | 'promote' | 'remove' | 'update'>()
+    expectTypeOf(event.state).toEqualTypeOf<'completed' | 'cancelled'>()
+    expectTypeOf(event.done).toEqualTypeOf<number>()
+    expectTypeOf(event.refused).toEqualTypeOf<Readonly<Record<string, number>>>()
+    expectTypeOf(event.by).toEqualTypeOf<string | undefined>()
+    expectTypeOf(event.name).toEqualTypeOf<string>()
+  })
+})

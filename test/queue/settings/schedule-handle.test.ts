@@ -354,7 +354,9 @@ describe.each(kinds)('on %s', (kind) => {
     const seen: number[] = []
     // What it makes or a backfill adds ends, and is removed, before a worker looks at the schedule.
     while (seen.length < 6) {
-      await queue.schedule('k').backfill({ from: Math.max(createdAt, ...seen.map((time) => time + 1)) })
+      const from = Math.max(createdAt, ...seen.map((time) => time + 1))
+      while (Date.now() < from + 2) await nextTurn() // a range that begins in the future is refused
+      await queue.schedule('k').backfill({ from })
       for (const claimed of await queue.claim({ max: 100 })) {
         seen.push(claimed.job.scheduledAt!)
         await claimed.complete()
@@ -371,6 +373,19 @@ describe.each(kinds)('on %s', (kind) => {
     expect(new Set(seen).size).toBe(seen.length)
     const first = Math.min(...seen)
     expect(seen.toSorted((a, b) => a - b)).toEqual(seen.map((_, at) => first + 25 * at))
+  })
+
+  test('a backfill fills a queue up to its backlog, and adds the others when it is repeated', async () => {
+    const queue = closing(new Queue('rounds', { store: await make(kind), logger: false }))
+    await queue.schedule('k', { every: '1h', name: 'run', overlap: 'allow' })
+    await queue.limit({ maxBacklog: 5 })
+    const end = (await queue.schedule('k').get())!.createdAt - 3_600_000
+    const range = { from: end - 20 * 3_600_000, to: end - 1 }
+    const full = { code: 'QUEUE_FULL', details: { added: 5 } }
+    await expect(queue.schedule('k').backfill(range)).rejects.toMatchObject(full)
+    expect((await queue.counts()).waiting).toBe(5)
+    await queue.limit({ maxBacklog: null })
+    expect(await queue.schedule('k').backfill(range)).toEqual({ added: 15, existing: 5 })
   })
 
   test('backfills at the same moment, and while the schedule runs, add each time once', async () => {
