@@ -165,7 +165,7 @@ export type { SeriesCounts, SeriesHistogram, SeriesStep } from './job/series.js'
 export { eventStreamHeaders } from './queue/events/sse.js'
 export type { EventStream } from './queue/events/sse.js'
 export type { EventStreamOptions, StreamEnd, StreamEventType, StreamSnapshot } from './queue/events/stream-options.js'
-export type { Telemetry } from './queue/telemetry.js'
+export type { Telemetry } from './queue/instrumentation.js'
 
 // Webhooks of jobs: options and events. `millrace/webhooks` delivers them.
 export type { Webhooks, JobWebhook } from './queue/settings/webhook.js'
