@@ -5,7 +5,7 @@ import { cellKey } from '../../store/settings.js'
 import { readCell } from '../../job/limits.js'
 import type { LimitCell } from '../../job/limits.js'
 import type { Pauses } from './claims.js'
-import type { Landing, RunEntry } from './history.js'
+import type { Landing, RunEntry } from './simulated-history.js'
 import type { SimulationSettings } from '../script/script.js'
 import type { Report } from './violation.js'
 
