@@ -50,7 +50,7 @@ for (const [name, { unit, before, after }] of rows) {
 process.exit(failures === 0 ? 0 : 1)
 
 /**
- * Builds the package of a commit in a folder of its own, with the bench of this commit beside it.
+ * Builds the package of a commit in a folder of its own, with the bench of this commit, and the server that it starts, beside it.
  * @param {string} commit
  */
 function buildOf(commit) {
@@ -72,6 +72,8 @@ function buildOf(commit) {
   }
   rmSync(join(folder, 'bench'), { recursive: true, force: true })
   cpSync('bench', join(folder, 'bench'), { recursive: true, filter: (path) => !path.includes('node_modules') })
+  // The bench starts PostgreSQL as the tests do.
+  cpSync('test/stores/postgres/server', join(folder, 'test/stores/postgres/server'), { recursive: true })
   return folder
 }
 
