@@ -50,7 +50,7 @@ for (const [name, { unit, before, after }] of rows) {
 process.exit(failures === 0 ? 0 : 1)
 
 /**
- * Builds the package of a commit in a folder of its own, with the bench of this commit beside it.
+ * Builds the package of a commit in a folder of its own, with the bench of this commit, and the server that it starts, beside it.
  * @param {string} commit
  */
 function buildOf(commit) {

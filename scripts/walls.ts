@@ -84,7 +84,8 @@ const WALLS: readonly Wall[] = [
 
 /** Names of states, which are rules of `job`, and the files of stores that may name them: what is, or decodes, a statement. */
 const STATES = new Set(['waiting', 'delayed', 'waiting-children', 'active', 'completed', 'failed', 'cancelled'])
-const MAY_NAME_STATES = /^stores\/[^/]+\/(functions\/|(schema|sql|filter-sql|rows|read|find|fast-[^/]*)\.ts$)/
+const MAY_NAME_STATES =
+  /^stores\/[^/]+\/(functions\/|(schema|statement-texts|filter-sql|rows|read|find|fast-[^/]*)\.ts$)/
 
 interface Import {
   readonly line: number

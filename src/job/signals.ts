@@ -26,7 +26,7 @@ const REVIEW_INTERVAL: Millis = 24 * 60 * 60 * 1000
 export interface SignalSpec {
   readonly name: string
   /** When its job was added: a later job with the id of a removed one is another job. */
-  readonly born: Time
+  readonly jobCreatedAt: Time
   /** How long the job waits for it; absent: for ever. */
   readonly timeout?: Millis
 }
@@ -55,15 +55,15 @@ export function newSignal(
     kind: SIGNAL,
     queue: job.queue,
     name: SIGNAL,
-    data: writeSignal({ name, born: job.createdAt }, timeout),
+    data: writeSignal({ name, jobCreatedAt: job.createdAt }, timeout),
     run: { in: timeout ?? REVIEW_INTERVAL },
     parentId: job.id,
     keep: { completed: reviewed, failed: reviewed, cancelled: reviewed },
   })
 }
 
-function writeSignal({ name, born }: SignalSpec, timeout: Millis | undefined): JsonText {
-  return JSON.stringify({ name, born, ...(timeout !== undefined && { timeout }) })
+function writeSignal({ name, jobCreatedAt }: SignalSpec, timeout: Millis | undefined): JsonText {
+  return JSON.stringify({ name, jobCreatedAt, ...(timeout !== undefined && { timeout }) })
 }
 
 /** Sets the timeout of an open signal, counted from now. */

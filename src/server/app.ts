@@ -27,7 +27,7 @@ export interface AppOptions {
 }
 
 /** An answer whose text is known. */
-export interface PlainAnswer {
+interface PlainAnswer {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
   /** Undefined: it has no body. */

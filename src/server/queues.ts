@@ -2,7 +2,7 @@
 import { checkOwnName } from '../job/values/names.js'
 import type { Logger } from '../queue/events/events.js'
 import type { Queue as Producer } from '../queue/queue.js'
-import type { Telemetry } from '../queue/telemetry.js'
+import type { Telemetry } from '../queue/instrumentation.js'
 import { Queue } from '../worker/claims/queue.js'
 import type { Store } from '../store/store.js'
 import { forbidden } from './problem.js'

@@ -51,5 +51,7 @@ export async function ownedSignals(store: Store, rows: readonly JobRecord[]): Pr
   for await (const owners of recordsOf(store, [...new Set(signals.map(({ parentId }) => parentId!))])) {
     for (const { id, createdAt } of owners) createdAtById.set(id, createdAt)
   }
-  return new Set(signals.filter((row) => createdAtById.get(row.parentId!) === readSignal(row).born).map(({ id }) => id))
+  return new Set(
+    signals.filter((row) => createdAtById.get(row.parentId!) === readSignal(row).jobCreatedAt).map(({ id }) => id),
+  )
 }

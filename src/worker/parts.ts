@@ -2,7 +2,7 @@
 import { Adder } from '../queue/add.js'
 import type { JobDefinitions } from '../queue/define.js'
 import type { JobOperations } from '../queue/operations/job-operations.js'
-import type { Telemetry } from '../queue/telemetry.js'
+import type { Telemetry } from '../queue/instrumentation.js'
 import type { Connection } from '../store/connection.js'
 import type { KeepLast } from '../upkeep/retention/keep-last.js'
 import type { Middleware } from './attempt/context.js'

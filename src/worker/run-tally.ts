@@ -1,5 +1,5 @@
 // worker/run-tally.ts: counts what a run of a worker starts and how that ends, and bounds how much it claims.
-import type { Processed } from '../queue/telemetry.js'
+import type { Processed } from '../queue/instrumentation.js'
 
 /** What a run of a worker did: how many jobs it started, and how these ended. */
 export interface RunReport {

@@ -100,7 +100,7 @@ export class Model {
     this.edges = [...this.edges, ...edges]
     this.jobs.set(
       job.id,
-      born(job, { state, pending, runAt, brokenAt: broken ? this.now : undefined, createdAt: this.now }),
+      created(job, { state, pending, runAt, brokenAt: broken ? this.now : undefined, createdAt: this.now }),
     )
     this.#steps.push({ id: job.id, by: 'insert', from: 'nowhere', to: state, fences: [-1, 0] })
   }
@@ -242,7 +242,7 @@ function momentOf(when: When, now: Time): Time {
   return 'at' in when ? when.at : now + when.in
 }
 
-function born(job: NewJob, over: Partial<JobRecord>): JobRecord {
+function created(job: NewJob, over: Partial<JobRecord>): JobRecord {
   const { run: _run, lifo: _lifo, ...rest } = job
   return record({ ...rest, fence: 0, ord: 0, ...over })
 }

@@ -18,7 +18,7 @@ it('a signal is a row of its job, delayed until its time is over, or it is looke
   const { job } = newSignal(owner, 'id', 'approved', 500)
   expect(job).toMatchObject({ id: 'id', kind: 'signal', queue: 'work', parentId: 'job', state: 'delayed' })
   expect(job.run).toEqual({ in: 500 })
-  expect(readSignal(job)).toEqual({ name: 'approved', born: NOW - 5, timeout: 500 })
+  expect(readSignal(job)).toEqual({ name: 'approved', jobCreatedAt: NOW - 5, timeout: 500 })
   expect(newSignal(owner, 'id', 'approved', undefined).job.run).toEqual({ in: DAY })
   expect(isSignalId('millrace:signal:1')).toBe(true)
   expect(isSignalId('signal:1')).toBe(false)

@@ -29,7 +29,7 @@ const rooms: readonly (readonly [path: string, tests: readonly string[]])[] = [
       'busy',
       'claim-cursors',
       'groups',
-      'events',
+      'events/events',
       'counters',
       'revoked',
     ].map((name) => `test/stores/postgres/${name}.test.ts`),

@@ -173,6 +173,7 @@ const move = object<Move>({
   waitsFor: maybe(edges),
   reopens: maybe(oneOf(true)),
   set,
+  dropped: maybe(object({ queue: name, name })),
 })
 
 const step = object<StepResult>({

@@ -9,7 +9,7 @@ import type { Value } from './file/driver.js'
 import { isConstraint } from './file/errors.js'
 import { isBulky, nullable } from './rows.js'
 import type { Lane } from './rows.js'
-import { INSERT_SIZES } from './sql.js'
+import { INSERT_SIZES } from './statement-texts.js'
 import type { SqliteWorkspace } from './workspace.js'
 
 type InsertSize = (typeof INSERT_SIZES)[number]

@@ -11,7 +11,7 @@ import type { Group, Verdict } from '../../store/store.js'
 import { isPlainCompletion } from './fast-settle.js'
 import { writeTo } from './ranges.js'
 import type { Found } from './rows.js'
-import { MIN_TOGETHER } from './sql.js'
+import { MIN_TOGETHER } from './statement-texts.js'
 import type { SqliteWorkspace } from './workspace.js'
 
 /** A job that is completed without a result, and the change that completes it. */

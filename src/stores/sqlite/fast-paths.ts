@@ -5,7 +5,7 @@ import type { Group, Verdict } from '../../store/store.js'
 import type { FastPaths } from '../../engine/workspace.js'
 import { addTogether, equalNewJobs } from './fast-add.js'
 import { completeTogether } from './fast-complete.js'
-import { MIN_TOGETHER } from './sql.js'
+import { MIN_TOGETHER } from './statement-texts.js'
 import type { SqliteWorkspace } from './workspace.js'
 
 /** Maximum number of groups to leave to the engine after they could not be written together. */

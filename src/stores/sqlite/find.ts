@@ -6,8 +6,8 @@ import type { Page, Query } from '../../store/store.js'
 import { merge } from '../merge.js'
 import type { Statement, Value } from './file/driver.js'
 import type { Cache } from './cache.js'
-import { listing } from './sql.js'
-import type { Listing } from './sql.js'
+import { listing } from './statement-texts.js'
+import type { Listing } from './statement-texts.js'
 
 /** Default number of jobs in a page. */
 const PAGE_SIZE = 100

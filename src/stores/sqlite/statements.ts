@@ -1,6 +1,6 @@
 // stores/sqlite/statements.ts: prepares the statements of a connection.
 import type { Database, Statement } from './file/driver.js'
-import { sql } from './sql.js'
+import { sql } from './statement-texts.js'
 
 /** The statements of `sql.ts`, ready to run. */
 export type Statements = { readonly [Name in keyof typeof sql]: Statement }

@@ -4,7 +4,7 @@ import type { FinishedState, JobRecord } from '../../job/job.js'
 import { isSignalId } from '../../job/signals.js'
 import type { Ended } from '../../queue/flows/chain-types.js'
 import type { ScriptedResult } from '../script/acting.js'
-import type { DependenciesRead, Landing } from './history.js'
+import type { DependenciesRead, Landing } from './simulated-history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
 

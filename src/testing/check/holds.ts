@@ -3,7 +3,7 @@ import type { Put } from '../../job/change.js'
 import type { JobRecord, Time } from '../../job/job.js'
 import { cellKey } from '../../store/settings.js'
 import type { Group } from '../../store/store.js'
-import type { Landing, RunEntry } from './history.js'
+import type { Landing, RunEntry } from './simulated-history.js'
 import type { Report } from './violation.js'
 
 type Held = Pick<JobRecord, 'queue' | 'name'> & { readonly group?: string | undefined }

@@ -1,7 +1,7 @@
 // testing/check/leases.ts: checks leases: who settles and reaps them, how many there are, and which handlers run under them.
 import type { Move } from '../../job/change.js'
 import type { JobRecord, Millis, Time } from '../../job/job.js'
-import type { Landing, Run, RunEntry } from './history.js'
+import type { Landing, Run, RunEntry } from './simulated-history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import { EPOCH } from '../world/process.js'
 import type { SimulationSettings } from '../script/script.js'

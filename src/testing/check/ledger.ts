@@ -4,7 +4,7 @@ import { isFinished } from '../../job/job.js'
 import type { EdgePolicy, FinishedState, JobRecord, JobState, Millis, Time } from '../../job/job.js'
 import { released } from '../../job/lifecycle.js'
 import type { Verdict } from '../../store/store.js'
-import type { Landing } from './history.js'
+import type { Landing } from './simulated-history.js'
 import type { Report } from './violation.js'
 
 /** A job as the ledger knows it. */

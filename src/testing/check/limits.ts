@@ -3,7 +3,7 @@ import type { JobRecord, Millis, Time } from '../../job/job.js'
 import { cellKey } from '../../store/settings.js'
 import { readCell } from '../../job/limits.js'
 import type { LimitCell, Rate } from '../../job/limits.js'
-import type { Landing } from './history.js'
+import type { Landing } from './simulated-history.js'
 import type { Report } from './violation.js'
 
 const LIMIT = cellKey.limit('')

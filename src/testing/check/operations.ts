@@ -5,7 +5,7 @@ import type { JobState, Millis, Time } from '../../job/job.js'
 import { isScheduleId } from '../../job/schedules/schedule.js'
 import { isSignalId } from '../../job/signals.js'
 import type { Group } from '../../store/store.js'
-import type { Landing } from './history.js'
+import type { Landing } from './simulated-history.js'
 import type { Tracked } from './ledger.js'
 import type { Report } from './violation.js'
 

@@ -1,7 +1,7 @@
 // testing/check/received.ts: checks that claims whose receipt was lost are recovered by a replay, and cost no attempt.
 import type { Move } from '../../job/change.js'
 import type { JobRecord, Millis } from '../../job/job.js'
-import type { Landing, Received } from './history.js'
+import type { Landing, Received } from './simulated-history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
 

@@ -6,7 +6,7 @@ import type { ScheduleProgress } from '../../job/schedules/schedule.js'
 import { isMissed, latestTime, nextTime, timesFrom, timesWithin } from '../../job/schedules/schedule-times.js'
 import type { Timing } from '../../job/schedules/schedule-times.js'
 import type { Group } from '../../store/store.js'
-import type { Landing } from './history.js'
+import type { Landing } from './simulated-history.js'
 import type { Report } from './violation.js'
 
 interface TrackedSchedule {

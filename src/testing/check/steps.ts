@@ -1,6 +1,6 @@
 // testing/check/steps.ts: checks that stored durable steps do not run again, and that each signal is accepted once.
 import type { Insert, Move, Note } from '../../job/change.js'
-import type { Returned, Signalled, Stepped } from './history.js'
+import type { Returned, Signalled, Stepped } from './simulated-history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
 

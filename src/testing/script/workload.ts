@@ -10,7 +10,7 @@ import { inMillis, UNNUMBERED, SIGNAL_NAME, waitsIn } from './acting.js'
 import type { Work } from './acting.js'
 import { jobsOfFlow } from './script.js'
 import type { FlowPlan, JobPlan, Operation, OperationPlan } from './script.js'
-import type { CallResult } from '../check/history.js'
+import type { CallResult } from '../check/simulated-history.js'
 import type { Actor, Stage } from '../world/stage.js'
 
 /** Performs operations of scripts, and records the calls and their results. */

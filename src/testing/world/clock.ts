@@ -7,7 +7,7 @@ import { defer } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
 import { Polls } from './polls.js'
 import { Random } from './random.js'
-import { Timeline, drain } from './timeline.js'
+import { Timeline, drain } from './virtual-timers.js'
 
 /** Options of a virtual clock. */
 export interface VirtualClockOptions {

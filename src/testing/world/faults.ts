@@ -3,12 +3,12 @@ import { MillraceError } from '../../job/errors/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Batch, Notice, Receipt, Store, Verdict, WatchOptions } from '../../store/store.js'
-import type { History } from '../check/history.js'
+import type { History } from '../check/simulated-history.js'
 import type { Process } from './process.js'
 import type { Random } from './random.js'
 import type { Recorder } from './recorder.js'
 import type { Fault } from '../script/script.js'
-import type { Timeline } from './timeline.js'
+import type { Timeline } from './virtual-timers.js'
 
 /** Options of a faulty connection. */
 export interface ConnectionOptions {

@@ -7,7 +7,7 @@ import type { BatchHandler, BatchHandlerOptions } from '../../worker/batches/han
 import type { JobSignal, Middleware } from '../../worker/attempt/context.js'
 import type { Handler, HandlerOptions, Handlers } from '../../worker/handlers.js'
 import { phasesIn } from '../../worker/phases/handler.js'
-import type { History, Run } from '../check/history.js'
+import type { History, Run } from '../check/simulated-history.js'
 import type { Process } from './process.js'
 
 /** Handlers by name, or one for all names. */

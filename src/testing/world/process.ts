@@ -4,7 +4,7 @@ import type { Duration } from '../../job/values/duration.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Random } from './random.js'
-import type { Timeline } from './timeline.js'
+import type { Timeline } from './virtual-timers.js'
 
 /** The time of day at which every simulation starts. */
 export const EPOCH = 1_700_000_000_000

@@ -3,7 +3,7 @@ import type { Change, NewEdge } from '../../job/change.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { isFinished } from '../../job/job.js'
 import type { Batch, Receipt, Store } from '../../store/store.js'
-import type { History } from '../check/history.js'
+import type { History } from '../check/simulated-history.js'
 import { describeLanding } from '../check/trace.js'
 
 /** Commits the batches of processes and records them in the history. */

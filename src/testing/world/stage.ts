@@ -8,7 +8,7 @@ import { memory } from '../../stores/memory/store.js'
 import type { WorkerOptions } from '../../worker/options.js'
 import { Worker } from '../../worker/worker.js'
 import { faultyConnection } from './faults.js'
-import { History } from '../check/history.js'
+import { History } from '../check/simulated-history.js'
 import { observed, phasesObserved } from './observed.js'
 import type { AnyHandlers } from './observed.js'
 import { EPOCH, Process } from './process.js'
@@ -16,7 +16,7 @@ import type { SimulatedProcess } from './process.js'
 import { Random } from './random.js'
 import { Recorder } from './recorder.js'
 import type { Fault, SimulationSettings } from '../script/script.js'
-import { Timeline, drain } from './timeline.js'
+import { Timeline, drain } from './virtual-timers.js'
 
 /** Options of a stage, shared by all its processes. */
 export interface StageOptions {

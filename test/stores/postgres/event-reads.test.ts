@@ -4,8 +4,8 @@ import { systemRuntime } from '../../../src/store/runtime.js'
 import { draft } from '../../../src/job/events.js'
 import type { EventPage } from '../../../src/stores/event-pages.js'
 import { Waits } from '../../../src/stores/read-loop.js'
-import { EventFeed } from '../../../src/stores/postgres/events/events.js'
-import type { CommitNotice, FeedSource } from '../../../src/stores/postgres/events/events.js'
+import { EventFeed } from '../../../src/stores/postgres/events/event-feed.js'
+import type { CommitNotice, FeedSource } from '../../../src/stores/postgres/events/event-feed.js'
 import { gate, mailbox } from '../../setup.js'
 
 interface Database {

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { virtualClock } from 'millrace/testing'
 import type { Call, Driver, NotificationListener } from '../../../src/stores/postgres/drivers/driver.js'
-import { ListenConnection } from '../../../src/stores/postgres/events/listener.js'
+import { ListenConnection } from '../../../src/stores/postgres/events/listen-connection.js'
 
 /** What a driver does here: its calls, and those of the connection that listens. */
 interface Line {

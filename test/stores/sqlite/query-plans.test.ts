@@ -5,8 +5,8 @@ import { openDatabase } from '../../../src/stores/sqlite/file/open.js'
 import { schema } from '../../../src/stores/sqlite/schema.js'
 import { countTagged, filteredList, jobFrom, seqsByPrefix } from '../../../src/stores/sqlite/filter-sql.js'
 import type { ListSource } from '../../../src/stores/sqlite/filter-sql.js'
-import { listing, sql } from '../../../src/stores/sqlite/sql.js'
-import type { Listing } from '../../../src/stores/sqlite/sql.js'
+import { listing, sql } from '../../../src/stores/sqlite/statement-texts.js'
+import type { Listing } from '../../../src/stores/sqlite/statement-texts.js'
 
 const db = await openDatabase(':memory:', { schema }, systemRuntime())
 

@@ -42,7 +42,7 @@ function eventsIn(body: string): EventDraft[] {
   })
 }
 
-/** Decodes events stored together, as `manyEvents` in functions/fast-parts.ts writes them. */
+/** Decodes events stored together, as the SQL function `many_events` writes them. */
 function runIn(part: string): EventDraft[] {
   const [head, ids, lane, attempts, results, chains] = part.split(GROUP) as [string, ...string[]]
   const { many, at, worker, of } = JSON.parse(head) as EventRun

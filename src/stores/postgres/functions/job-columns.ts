@@ -3,7 +3,7 @@
 //
 // To add a column: add it to the table in schema.ts; to `recordColumns` at its end, and to `recordOf` in rows.ts; to
 // `insertedColumns`, and to `movedColumns` if a move may change it, and its value to `columnValues` in engine/writes.ts. The
-// SQL follows from these lists. The fast paths write and read plain jobs alone: have fast-add.ts leave a job with a value in
+// SQL follows from these lists. The fast paths write and read plain jobs alone: have fast-add.ts of the store leave a job with a value in
 // the new column to the engine, and mark it as `touched`, so that a claim reads its whole record.
 
 /** The columns of a record in their order, each with its SQL: `j` is the row, `l` its lane. New ones go to the end. */

@@ -56,15 +56,17 @@ begin
       a_lane := a_lane || o.lane; a_queue := a_queue || o.queue; a_lease := a_lease || o.lease;
       a_shared := a_shared || o.shared; a_gated := a_gated || o.gated; a_apart := a_apart || false;
       a_queue_limit := a_queue_limit || 0; a_name_limit := a_name_limit || 0;
-      for c in select e.value->>0 as key, e.value->1 as bound, (e.value->>2)::numeric as active from jsonb_array_elements(o.limits) e loop
-        i := array_position(b_key, c.key);
-        if i is null then
-          select b_key || c.key, b_left || y.remaining, b_tokens || y.tokens, b_back || y.back, b_rate || y.rate, b_took || 0
-            into b_key, b_left, b_tokens, b_back, b_rate, b_took from limit_left_{V}(c.key, c.bound, c.active, began) y;
-          i := cardinality(b_key);
-        end if;
-        if c.key like '% ' then a_queue_limit[lanes] := i; else a_name_limit[lanes] := i; end if;
-      end loop;
+      if o.limits <> '[]' then
+        for c in select e.value->>0 as key, e.value->1 as bound, (e.value->>2)::numeric as active from jsonb_array_elements(o.limits) e loop
+          i := array_position(b_key, c.key);
+          if i is null then
+            select b_key || c.key, b_left || y.remaining, b_tokens || y.tokens, b_back || y.back, b_rate || y.rate, b_took || 0
+              into b_key, b_left, b_tokens, b_back, b_rate, b_took from limit_left_{V}(c.key, c.bound, c.active, began) y;
+            i := cardinality(b_key);
+          end if;
+          if c.key like '% ' then a_queue_limit[lanes] := i; else a_name_limit[lanes] := i; end if;
+        end loop;
+      end if;
       if o.gated then
         gated := gated || o.lane;
         if o.bound is not null then
@@ -232,7 +234,8 @@ begin
   end if;
   if filled then later := least(later, start); end if;
   if tids <> '{}' then
-    select y.* into rows, of, what, n, queues, leased, events from lease_jobs_{V}(tids, aheads, leases, k->>'worker', claim_no, began, recording) y;
+    o := lease_jobs_{V}(tids, aheads, leases, k->>'worker', claim_no, began, recording);
+    rows := o.rows; of := o.of; what := o.what; n := o.n; queues := o.queues; leased := o.leased; events := o.events;
     if read_p is null then read_p := a_p; read_o := a_o; end if;
   end if;
   -- How far lanes were read: other transactions are claiming the jobs that still wait before that. This does not hold for

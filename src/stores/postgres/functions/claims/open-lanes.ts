@@ -14,7 +14,7 @@ declare
   q record; l record;
   since bigint := start;
   pause jsonb; halts jsonb; held jsonb; limited jsonb; of_queue jsonb; of_name jsonb;
-  by_name jsonb; by_group jsonb; total numeric; of_groups boolean;
+  by_name jsonb; by_group jsonb; total numeric; of_groups boolean; held_groups boolean;
 begin
   for q in select o.id, o.name from queue o where o.name in (select jsonb_array_elements_text(k->'queues')) order by o.id loop
     -- A commit that writes a pause or a limit of this queue waits for open claims; claims do not wait for it.
@@ -26,7 +26,8 @@ begin
     held := case when pause ? 'holds' then holds_{V}(pause, since) else '{}' end;
     if held ? '' then
       if has_waiting_{V}(q.id, '{}') then
-        return query select null::int, q.id, null::bigint, false, false, since, null::jsonb, null::jsonb, null::jsonb, null::jsonb, (held->>'')::bigint;
+        lane := null; began := since; later := (held->>'')::bigint;
+        return next;
       end if;
       continue;
     end if;
@@ -35,6 +36,8 @@ begin
     by_name := null;
     by_group := null;
     of_groups := false;
+    held_groups := false;
+    if held <> '{}' then held_groups := exists (select 1 from jsonb_object_keys(held) y(key) where y.key like 'g%'); end if;
     if is_limited_{V}(limited) then
       perform 1 from queue where id = q.id for update;
       -- The lock may have been waited for: the claims that held it used a later time than the start of this commit,
@@ -71,7 +74,8 @@ begin
           (select 1 from job j where not l.shared and j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is null limit 1)
           union all
           (select 1 from job j where l.shared and j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is not null limit 1)) then
-          return query select null::int, q.id, null::bigint, false, false, since, null::jsonb, null::jsonb, null::jsonb, null::jsonb, (held->>('n' || l.name))::bigint;
+          lane := null; began := since; later := (held->>('n' || l.name))::bigint;
+          return next;
         end if;
         continue;
       end if;
@@ -80,9 +84,12 @@ begin
         of_name := jsonb_build_array(jsonb_build_array(q.id || ' n' || l.name, limited->'names'->l.name, coalesce((by_name->>('n' || l.name))::numeric, 0)));
         continue when number_{V}(limited->'names'->l.name->'concurrency') <= coalesce((by_name->>('n' || l.name))::numeric, 0);
       end if;
-      return query select l.id, q.id, l.lease, l.shared,
-        l.shared and (of_groups or exists (select 1 from jsonb_object_keys(held) y(key) where y.key like 'g%')), since,
-        of_queue || of_name, case when of_groups then limited end, case when of_groups then by_group end, held, null::bigint;
+      lane := l.id; queue := q.id; lease := l.lease; shared := l.shared; began := since; later := null; holds := held;
+      gated := l.shared and (of_groups or held_groups);
+      limits := of_queue || of_name;
+      bound := case when of_groups then limited end;
+      actives := case when of_groups then by_group end;
+      return next;
     end loop;
   end loop;
 end $$;

@@ -5,7 +5,7 @@ import { writeSettings } from '../fast-parts.js'
 const MOST_APART = 1_000
 
 /**
- * Checks what the process has assumed about the rows of a batch: that its jobs are leased under their fences, that nobody
+ * Checks what the process has assumed about the rows of a batch: that its jobs are leased under their fences, that no job
  * waits for the chains that end, that its ids and dedup keys are free and its queues have no limit and no pause; and the
  * time, the first fence of new jobs, and whether events are recorded. Then commits it. Returns null, and has done nothing,
  * if the engine has to decide over the working set. A taken id is an error, which rolls it back.

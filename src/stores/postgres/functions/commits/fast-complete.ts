@@ -66,9 +66,9 @@ begin
     select z.lane as of, s.what, s.sign * count(*)::int as n from unnest(lanes) z(lane) cross join (values ('active', -1), ('completed', 1)) s(what, sign) group by 1, 2, s.sign
     union all
     select l.queue, '+completed', count(*)::int from unnest(lanes) z(lane) join lane l on l.id = z.lane group by 1) x;
-  -- A lease that has ended may make room under a limit.
+  -- A lease that has ended may make room under a limit. By \`case\`, because the planner would look for waiting jobs first.
   select array_agg(q.name) into freed from (select distinct l.queue from unnest(lanes) z(lane) join lane l on l.id = z.lane) y join queue q on q.id = y.queue
-    where exists (select 1 from cell c where c.key = 'limit:' || q.name) and is_limited_{V}(setting_{V}('limit:' || q.name)) and has_waiting_{V}(q.id, '{}');
+    where case when exists (select 1 from cell c where c.key = 'limit:' || q.name) then is_limited_{V}(setting_{V}('limit:' || q.name)) and has_waiting_{V}(q.id, '{}') end;
   perform keep_receipt_{V}(by, number, t, format('{"again":true,"now":%s,"groups":[],"renewals":[],"claim":null}', t), c_of, c_what, c_n);
   if recording then
     insert into event (events, body) values (completed,

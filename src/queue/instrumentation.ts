@@ -1,4 +1,4 @@
-// queue/telemetry.ts: what queues and workers report to telemetry and to the debug log.
+// queue/instrumentation.ts: what queues and workers report to telemetry and to the debug log.
 import type { ErrorInfo, JobRecord } from '../job/job.js'
 import { isScheduleId } from '../job/schedules/schedule.js'
 import { openTransaction } from '../store/transaction-context.js'

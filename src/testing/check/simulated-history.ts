@@ -1,4 +1,4 @@
-// testing/check/history.ts: the history of a simulation: what the store applied and what handlers and callers saw, in order.
+// testing/check/simulated-history.ts: the history of a simulation: what the store applied and what handlers and callers saw, in order.
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import type { Ended } from '../../queue/flows/chain-types.js'
 import type { Batch, Receipt } from '../../store/store.js'

@@ -1,4 +1,4 @@
-// stores/postgres/events/listener.ts: the connection that receives notifications of commits; reconnects when it is lost.
+// stores/postgres/events/listen-connection.ts: the connection that receives notifications of commits; reconnects when it is lost.
 import type { Millis } from '../../../job/job.js'
 import type { Runtime, Stop } from '../../../store/runtime.js'
 import type { Call, Driver, ListeningConnection } from '../drivers/driver.js'

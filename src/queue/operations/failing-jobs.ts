@@ -1,4 +1,4 @@
-// queue/operations/errors.ts: the failing jobs of a queue by cause, and how many jobs match a filter.
+// queue/operations/failing-jobs.ts: the failing jobs of a queue by cause, and how many jobs match a filter.
 import { MillraceError, quote } from '../../job/errors/errors.js'
 import { placeOf } from '../../job/errors/failure.js'
 import type { Time } from '../../job/job.js'

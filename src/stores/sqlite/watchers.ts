@@ -1,4 +1,4 @@
-// stores/sqlite/events.ts: publishes notices to the watchers of this handle and of other handles on the same file.
+// stores/sqlite/watchers.ts: publishes notices to the watchers of this handle and of other handles on the same file.
 import type { Time } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, Revoked, WatchOptions } from '../../store/store.js'

@@ -1,4 +1,4 @@
-// conformance/observe.ts: reads everything from a store, in a form in which two stores can be compared.
+// conformance/snapshot.ts: reads everything from a store, in a form in which two stores can be compared.
 import { readHistory } from '../job/history.js'
 import type { JobRecord, JobState, Time } from '../job/job.js'
 import { jobStates } from '../job/job.js'

@@ -1,4 +1,4 @@
-// stores/postgres/events/events.ts: delivers notices of commits, by any process on the database, to listeners.
+// stores/postgres/events/event-feed.ts: delivers notices of commits, by any process on the database, to listeners.
 import type { Millis } from '../../../job/job.js'
 import type { Stop } from '../../../store/runtime.js'
 import type { Notice, WatchOptions } from '../../../store/store.js'

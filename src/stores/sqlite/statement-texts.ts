@@ -1,4 +1,4 @@
-// stores/sqlite/sql.ts: all SQL statements. States are literals where an index depends on them.
+// stores/sqlite/statement-texts.ts: all SQL statements. States are literals where an index depends on them.
 import { backlogStates } from '../../job/limits.js'
 import type { JobState } from '../../job/job.js'
 import { REVOKED_LISTED } from '../../store/store.js'

@@ -1,4 +1,4 @@
-// stores/postgres/engine/commit.ts: applies a batch by the engine: over its working set in two calls, or over a predicted one in
+// stores/postgres/engine/decide.ts: applies a batch by the engine: over its working set in two calls, or over a predicted one in
 // one call.
 import { Notices } from '../../../engine/notices.js'
 import { applyChanges } from '../../../engine/reduce.js'

@@ -1,10 +1,10 @@
-// testing/check/calls.ts: checks that results of calls are true, and that listeners receive every event once.
+// testing/check/call-results.ts: checks that results of calls are true, and that listeners receive every event once.
 import { isFinished, jobStates } from '../../job/job.js'
 import type { Move, Note } from '../../job/change.js'
 import type { Millis } from '../../job/job.js'
 import { isScheduleId } from '../../job/schedules/schedule.js'
 import { isSignalId } from '../../job/signals.js'
-import type { Returned, Called, Landing, EventReceived } from './history.js'
+import type { Returned, Called, Landing, EventReceived } from './simulated-history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import { isOperationId } from './operations.js'
 import type { Report } from './violation.js'

@@ -1,4 +1,4 @@
-// testing/world/timeline.ts: the timers of virtual time, which fire by time, then in the order of their creation.
+// testing/world/virtual-timers.ts: the timers of virtual time, which fire by time, then in the order of their creation.
 import type { Millis } from '../../job/job.js'
 import { defer } from '../../store/runtime.js'
 import type { Stop } from '../../store/runtime.js'
