@@ -437,6 +437,7 @@ export type DisposableStore<Given = unknown, Taken = Given> = Store<Given, Taken
 
 /** A store that a server serves: its upkeep is done there. */
 export interface RemoteStore extends DisposableStore<never> {
+  /** What the store supports: its upkeep is done elsewhere. */
   readonly can: Store['can'] & { readonly upkeep: 'elsewhere' }
 }
 

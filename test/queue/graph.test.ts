@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
 import type { GraphEdge, JobGraph } from 'millrace'
-import { kinds, stores } from '../stores.js'
+import { served, stores } from '../stores.js'
 import { closing } from '../setup.js'
 
 const make = stores()
@@ -24,7 +24,7 @@ const linksIn = ({ nodes, edges }: JobGraph): readonly string[] => {
   return edges.map(({ kind, from, to }) => `${names.get(from)!} ${kind} ${names.get(to)!}`).toSorted()
 }
 
-describe.each(kinds)('on %s', (kind) => {
+describe.each(served)('on %s', (kind) => {
   test('a diamond has three layers, and its critical path is the slower side', async () => {
     const queue = closing(new Queue('work', { store: await make(kind), logger: false }))
     const top = await queue.add('top')
