@@ -6,7 +6,7 @@ import { Queue, Worker } from 'millrace'
 import { prometheus } from 'millrace/telemetry'
 import { virtualClock } from '../../src/testing/world/clock.js'
 import { memory } from 'millrace/memory'
-import { kinds, stores } from '../stores.js'
+import { served, stores } from '../stores.js'
 import { closing, event } from '../setup.js'
 
 const folder = join(import.meta.dirname, '../../examples/monitoring')
@@ -18,7 +18,7 @@ function samples(text: string): ReadonlyMap<string, number> {
   return new Map(lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ')))]))
 }
 
-describe.each(kinds)('on %s', (kind) => {
+describe.each(served)('on %s', (kind) => {
   test('a queue without workers is visible: its oldest job, no workers, and what others counted', async () => {
     const store = await storeOf(kind)
     const queue = closing(new Queue('work', { store, logger: false }))

@@ -4,7 +4,7 @@ import { FlowProducer, Queue, Worker } from 'millrace'
 import type { GraphEdge, JobGraph } from 'millrace'
 import { portions } from '../../src/store/read-pages.js'
 import { DEPENDENTS_LISTED } from '../../src/store/store.js'
-import { kinds, stores } from '../stores.js'
+import { served, stores } from '../stores.js'
 import { closing } from '../setup.js'
 
 const make = stores()
@@ -26,7 +26,7 @@ const linksIn = ({ nodes, edges }: JobGraph): readonly string[] => {
   return edges.map(({ kind, from, to }) => `${names.get(from)!} ${kind} ${names.get(to)!}`).toSorted()
 }
 
-describe.each(kinds)('on %s', (kind) => {
+describe.each(served)('on %s', (kind) => {
   test('a diamond has three layers, and its critical path is the slower side', async () => {
     const queue = closing(new Queue('work', { store: await make(kind), logger: false }))
     const top = await queue.add('top')

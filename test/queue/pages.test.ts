@@ -4,11 +4,11 @@ import { Queue, Worker, defineJobs, job } from 'millrace'
 import type { DependencyPage, JobContext, Store } from 'millrace'
 import { observed } from '../observed-store.js'
 import { closing } from '../setup.js'
-import { kinds, stores } from '../stores.js'
+import { served, stores } from '../stores.js'
 
 const make = stores()
 
-describe.each(kinds)('on %s', (kind) => {
+describe.each(served)('on %s', (kind) => {
   test('schedules by page neither skip nor repeat one, whatever is made or taken away meanwhile', async () => {
     const queue = closing(new Queue('paged', { store: await make(kind), logger: false }))
     const keys = Array.from({ length: 7 }, (_, n) => `k${n}`)

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest'
 import { FlowProducer } from 'millrace'
 import type { Queue } from 'millrace'
-import { kinds, stores } from '../stores.js'
+import { served, stores } from '../stores.js'
 import { event, newQueue, newWorker } from '../setup.js'
 
 const make = stores()
@@ -18,7 +18,7 @@ function states(queue: Queue): { readonly seen: string[]; until(name: string): P
   return { seen, until: (name) => event(queue, 'waiting', (each) => each.name === name) }
 }
 
-describe.each(kinds)('a job whose date has come when it is added, on %s', (kind) => {
+describe.each(served)('a job whose date has come when it is added, on %s', (kind) => {
   it('waits at once, and is never delayed', async () => {
     const queue = newQueue({ store: await make(kind) })
     const { seen, until } = states(queue)
@@ -74,7 +74,7 @@ describe.each(kinds)('a job whose date has come when it is added, on %s', (kind)
   })
 })
 
-describe.each(kinds)('a job that is given a date that has come, on %s', (kind) => {
+describe.each(served)('a job that is given a date that has come, on %s', (kind) => {
   it('by an update waits at once; one that waits keeps its place', async () => {
     const queue = newQueue({ store: await make(kind) })
     const { seen, until } = states(queue)

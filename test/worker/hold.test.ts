@@ -7,7 +7,7 @@ import { memory } from 'millrace/memory'
 import { MAX_HOLDS } from '../../src/job/holds.js'
 import { virtualClock } from '../../src/testing/world/clock.js'
 import { closing, event, gate } from '../setup.js'
-import { kinds, stores } from '../stores.js'
+import { served, stores } from '../stores.js'
 
 const make = stores()
 
@@ -18,7 +18,7 @@ async function untilActive(queue: Queue, count: number): Promise<void> {
   while ((await queue.counts()).active !== count) await nextTurn()
 }
 
-describe.each(kinds)('on %s', (kind) => {
+describe.each(served)('on %s', (kind) => {
   test('a handler holds its name: the job keeps its place and its attempt, others of the name wait, and work goes on by itself', async () => {
     const queue = queueOn(await make(kind))
     const ran: string[] = []

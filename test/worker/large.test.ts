@@ -5,7 +5,7 @@ import type { Handler, Job, Queue, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
 import { bytesOf } from '../../src/store/batch-size.js'
-import { kinds, stores } from '../stores.js'
+import { served, stores } from '../stores.js'
 import { observed } from '../observed-store.js'
 import { closing, event, gate, newQueue, newWorker } from '../setup.js'
 
@@ -38,7 +38,7 @@ async function outcomeOf(queue: Queue, handler: Handler, data?: unknown): Promis
   return queue.get(job.id)
 }
 
-describe.each(kinds)('on %s, which takes so much at once and no more', (kind) => {
+describe.each(served)('on %s, which takes so much at once and no more', (kind) => {
   let queue: Queue
   beforeEach(async () => {
     queue = newQueue({ store: bounded(await make(kind)) })
@@ -112,7 +112,7 @@ describe.each(kinds)('on %s, which takes so much at once and no more', (kind) =>
   })
 })
 
-describe.each(kinds.filter((kind) => kind !== 'memory'))('in a transaction on %s', (kind) => {
+describe.each(served.filter((kind) => kind !== 'memory'))('in a transaction on %s', (kind) => {
   test('a settlement that is too large rolls it back, and fails the job for good', async () => {
     const queue = newQueue({ store: bounded(await make(kind)) })
     const job = await outcomeOf(queue, (_, ctx) => ctx.complete(() => 'x'.repeat(2 * LIMIT)))

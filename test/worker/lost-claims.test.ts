@@ -5,7 +5,7 @@ import { Queue, Worker } from 'millrace'
 import type { Duration, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
-import { kinds, stores } from '../stores.js'
+import { served, stores } from '../stores.js'
 import { observed } from '../observed-store.js'
 import { event, gate, newQueue, newWorker } from '../setup.js'
 
@@ -32,7 +32,7 @@ async function overdue(store: Store): Promise<void> {
   while ((await store.due({ queues: ['work'], except: [], limit: 1 })).jobs.length === 0) await turn()
 }
 
-describe.each(kinds)('on %s', (kind) => {
+describe.each(served)('on %s', (kind) => {
   test(
     'a job whose claim got no answer runs once, at its only attempt, when the store is back',
     { timeout: 30_000 },

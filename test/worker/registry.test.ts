@@ -6,7 +6,7 @@ import { memory } from 'millrace/memory'
 import { WORKERS } from '../../src/store/settings.js'
 import type { Batch } from '../../src/store/store.js'
 import { virtualClock } from '../../src/testing/world/clock.js'
-import { kinds, stores } from '../stores.js'
+import { served, stores } from '../stores.js'
 import { observed } from '../observed-store.js'
 import { collect, event, gate, newQueue, newWorker } from '../setup.js'
 
@@ -103,7 +103,7 @@ it.each([
   expect(many / few).toBeLessThan(16) // 8 times the workers; 64 times, if each read all
 })
 
-describe.each(kinds)('a process whose clock is an hour ahead of the store, on %s', (kind) => {
+describe.each(served)('a process whose clock is an hour ahead of the store, on %s', (kind) => {
   const make = stores()
 
   it('neither clears away workers that live, nor calls them dead', async () => {

@@ -6,7 +6,7 @@ import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
 import { webhooks } from 'millrace/webhooks'
 import { observed } from '../observed-store.js'
-import { kinds, stores } from '../stores.js'
+import { served, stores } from '../stores.js'
 import { closing, event, gate, newQueue, newStore, newWorker } from '../setup.js'
 import { receiver } from '../features/webhooks/receiver.js'
 
@@ -23,7 +23,7 @@ const none: Omit<RunReport, 'ended'> = {
 
 const bulk = (count: number) => Array.from({ length: count }, (_, at) => ({ name: 'job', data: at }))
 
-describe.each(kinds)('%s', (kind) => {
+describe.each(served)('%s', (kind) => {
   const make = stores()
   const newQueue = async () => closing(new Queue('work', { store: await make(kind), logger: false }))
 

@@ -5,13 +5,13 @@ import type { Logger } from 'millrace'
 import { systemRuntime } from '../../src/store/runtime.js'
 import { workerId, workerNameIn } from '../../src/job/values/names.js'
 import { closing, event, gate, newQueue, newWorker } from '../setup.js'
-import { kinds, stores } from '../stores.js'
+import { served, stores } from '../stores.js'
 import { thrown } from '../thrown.js'
 
 const make = stores()
 const UUID = /^[0-9a-f-]{36}$/
 
-describe.each(kinds)('a worker with a name, on %s', (kind) => {
+describe.each(served)('a worker with a name, on %s', (kind) => {
   it('shows it in leases, in events of every process, in the registry and in explain', async () => {
     const store = await make(kind)
     const queue = newQueue({ store })

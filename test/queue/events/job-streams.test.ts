@@ -7,7 +7,7 @@ import { virtualClock } from 'millrace/testing'
 import { observed } from '../../observed-store.js'
 import { counting } from '../counting-watchers.js'
 import { closing, event, gate, newQueue, newWorker } from '../../setup.js'
-import { kinds, stores } from '../../stores.js'
+import { served, stores } from '../../stores.js'
 import { open } from './read-sse.js'
 import type { Frame, Reading } from './read-sse.js'
 
@@ -22,7 +22,7 @@ async function rest(stream: Reading): Promise<Frame[]> {
 
 const types = (frames: readonly Frame[]): unknown[] => frames.map(({ event: type, comment }) => type ?? comment)
 
-describe.each(kinds)('a stream of one job, on %s', (kind) => {
+describe.each(served)('a stream of one job, on %s', (kind) => {
   it('ends with the job, and frees what it held', async () => {
     const { store: own, watchers, timers } = counting(await store(kind))
     const queue = closing(new Queue('work', { store: own, logger: false }))

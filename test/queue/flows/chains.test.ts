@@ -4,7 +4,7 @@ import { Queue, Worker, defineJobs, job } from 'millrace'
 import type { Store } from 'millrace'
 import { z } from 'zod'
 import { closing, event } from '../../setup.js'
-import { kinds, stores } from '../../stores.js'
+import { served, stores } from '../../stores.js'
 
 const make = stores()
 
@@ -55,7 +55,7 @@ const checked = defineJobs({
   ship: job({ output: z.object({ parcel: z.string() }), next: [] }),
 })
 
-describe.each(kinds)('on %s', (kind) => {
+describe.each(served)('on %s', (kind) => {
   test('a job that declares a result may leave it to the one that its chain goes on with', async () => {
     const queue = closing(
       new Queue('orders', { store: await make(kind), jobs: checked, logger: false, defaults: { attempts: 1 } }),

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { FlowProducer } from 'millrace'
 import type { Queue } from 'millrace'
 import { closing, newQueue, newWorker } from '../../setup.js'
-import { kinds, stores } from '../../stores.js'
+import { served, stores } from '../../stores.js'
 
 const make = stores()
 
@@ -12,7 +12,7 @@ async function tagged(queue: Queue, tag: string): Promise<readonly string[]> {
   return (await queue.list({ tags: tag })).jobs.map(({ name }) => name)
 }
 
-describe.each(kinds)('on %s', (kind) => {
+describe.each(served)('on %s', (kind) => {
   test('the jobs of a flow are found by their own tags, before and after it has ended', async () => {
     const store = await make(kind)
     const queue = newQueue({ store })

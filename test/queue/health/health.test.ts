@@ -1,13 +1,13 @@
 // The health of a queue, on every store: how late it is, what holds it back, and who works on it.
 import { describe, expect, test } from 'vitest'
 import { defineJobs, job, Queue } from 'millrace'
-import { kinds, stores } from '../../stores.js'
+import { served, stores } from '../../stores.js'
 import { closing, event, gate, newWorker } from '../../setup.js'
 
 const storeOf = stores()
 const jobs = defineJobs({ mail: job(), index: job() })
 
-describe.each(kinds)('on %s', (kind) => {
+describe.each(served)('on %s', (kind) => {
   const scene = async () => {
     const store = await storeOf(kind)
     return { store, queue: closing(new Queue('work', { store, jobs, logger: false })) }

@@ -6,7 +6,7 @@ import { connect } from '../../../src/store/connection.js'
 import type { Batch } from '../../../src/store/store.js'
 import { observed } from '../../observed-store.js'
 import { newQueue, newWorker } from '../../setup.js'
-import { kinds, stores } from '../../stores.js'
+import { served, stores } from '../../stores.js'
 
 const make = stores()
 
@@ -24,7 +24,7 @@ function interrupted(store: Store, id: string, happens: () => Promise<unknown>):
   return { ...observed(store, () => {}), commit }
 }
 
-describe.each(kinds)('on %s', (kind) => {
+describe.each(served)('on %s', (kind) => {
   const scene = async (): Promise<{ store: Store; queue: Queue }> => {
     const store = await make(kind)
     return { store, queue: newQueue({ store }) }

@@ -3,14 +3,14 @@ import { describe, expect, it } from 'vitest'
 import { Queue } from 'millrace'
 import type { Store, Worker } from 'millrace'
 import { memory } from 'millrace/memory'
-import { kinds, stores } from '../../stores.js'
+import { served, stores } from '../../stores.js'
 import { observed } from '../../observed-store.js'
 import { addActive, closing, gate, newQueue, newWorker } from '../../setup.js'
 import { counting } from '../counting-watchers.js'
 
 const store = stores()
 
-describe.each(kinds)('job.observe on %s', (kind) => {
+describe.each(served)('job.observe on %s', (kind) => {
   it('starts with the current state, yields at every event, and ends by itself', async () => {
     const { store: own, watchers } = counting(await store(kind))
     const queue = closing(new Queue('work', { store: own, logger: false }))

@@ -3,11 +3,11 @@ import { describe, expect, test } from 'vitest'
 import { memory } from 'millrace/memory'
 import type { Store } from 'millrace'
 import { newQueue } from '../../setup.js'
-import { kinds, stores } from '../../stores.js'
+import { served, stores } from '../../stores.js'
 
 const make = stores()
 
-describe.each(kinds)('on %s', (kind) => {
+describe.each(served)('on %s', (kind) => {
   test('jobs may be called as members of objects are, and nothing but their counts shows it', async () => {
     const queue = newQueue({ store: await make(kind) })
     for (const name of ['__proto__', 'constructor', 'toString']) await queue.add(name, 1, { tags: [name] })

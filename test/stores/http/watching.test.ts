@@ -189,7 +189,7 @@ it('a server that speaks later protocols alone is refused when the store is open
   const { store, arrived, advance } = world()
   const opening = store.open()
   await advance(0)
-  arrived[0]!.answer(Response.json({ protocol: { oldest: 2, newest: 3 }, you: { name: 'a' } }))
+  arrived[0]!.answer(Response.json({ protocol: { oldest: 2, newest: 3 }, you: { name: 'a', roles: [] } }))
   await expect(opening).rejects.toMatchObject({ code: 'PROTOCOL_MISMATCH' })
 })
 
@@ -199,7 +199,7 @@ it('the ids of workers begin with the name of the token, or with the one that th
   expect(store.identity).toBeUndefined()
   const opening = store.open()
   await advance(0)
-  arrived[0]!.answer(Response.json({ protocol: { oldest: 1, newest: 1 }, you: { name: 'ann' } }))
+  arrived[0]!.answer(Response.json({ protocol: { oldest: 1, newest: 1 }, you: { name: 'ann', roles: ['work'] } }))
   await opening
   expect(store.identity).toBe('ann/')
 })
