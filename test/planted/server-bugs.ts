@@ -10,12 +10,11 @@ export const serverBugs: readonly Bug[] = [
     replace: '',
   },
   {
-    title: 'a worker whose lease expired is told that it had settled the job',
+    title: 'a failure is taken for one that was said before, whatever the worker had said',
     guarantee: 'once',
-    file: 'src/job/history.ts',
-    find: "new Set(['failed', 'retried', 'snoozed', 'handed-back'])",
-    replace: "new Set(['failed', 'retried', 'snoozed', 'handed-back', 'stalled'])",
-    unit: ['test/server/routes/settling.test.ts'],
+    file: 'src/server/working/settling.ts',
+    find: "return outcome === 'retried' ? later : undefined",
+    replace: 'return later',
   },
   {
     title: 'the jobs of a claim whose client has gone stay leased',
