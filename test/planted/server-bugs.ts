@@ -30,11 +30,4 @@ export const serverBugs: readonly Bug[] = [
     find: 'JSON.stringify([caller, queue, key, index])',
     replace: "JSON.stringify([caller === '' ? '' : 'any', queue, key, index])",
   },
-  {
-    title: 'the server does not learn of the end of a lease that it gave',
-    guarantee: 'crash',
-    file: 'src/server/working/claiming.ts',
-    find: 'server.working.upkeep.expect(record.queue, record.leaseUntil!)',
-    replace: '',
-  },
 ]
