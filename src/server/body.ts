@@ -40,8 +40,11 @@ export interface BodyReader {
 /** How many bytes a compressed body may become for each of its bytes. */
 const MAX_RATIO = 100
 
-/** Bodies of announced lengths up to this are read whole: as a stream, they would cost more than all else of a request. */
-const SMALL = 16_384
+/**
+ * Bodies of announced lengths up to this are read whole: as a stream, a body costs more than all else of its request. Their
+ * room is taken before they arrive.
+ */
+const SMALL = 131_072
 
 /** A body that was read, and the bytes that it holds until it is given back. */
 export interface TextBody {
@@ -67,7 +70,9 @@ export async function readText(request: Request, reader: BodyReader, limit: numb
   }
   try {
     const isSmall = announced > 0 && announced <= Math.min(SMALL, limit)
-    const sent = await (isSmall ? readSmall(request, reader, limit, take) : readBytes(request, reader, limit, take))
+    const sent = await (isSmall
+      ? readSmall(request, reader, limit, announced, take)
+      : readBytes(request, reader, limit, take))
     const bytes = encoding === 'gzip' ? await inflate(sent, limit) : sent
     if (bytes !== sent) take(bytes.length)
     return { text: decode(bytes), bytes: taken }
@@ -100,13 +105,15 @@ async function readSmall(
   request: Request,
   reader: BodyReader,
   limit: number,
+  announced: number,
   take: (bytes: number) => void,
 ): Promise<Uint8Array> {
+  take(announced)
   const late = lateness(reader)
   try {
     const bytes = new Uint8Array(await Promise.race([request.arrayBuffer(), late.rejects]))
     if (bytes.length > limit) throw tooLarge(limit)
-    take(bytes.length)
+    if (bytes.length > announced) take(bytes.length - announced)
     return bytes
   } catch (error) {
     if (isMillraceError(error)) throw error

@@ -23,9 +23,9 @@ export interface LimitOptions {
   readonly inFlight?: number
   /** How long a body may take to arrive. Default 30 s. */
   readonly bodyTimeout?: Duration
-  /** The most claims that wait for a job. Default 10,000. */
+  /** The most requests that wait: for a job to claim, or for the end of one. Default 10,000. */
   readonly waiting?: number
-  /** The most claims of one token that wait for a job. Default 1,000. */
+  /** The most of them of one token. Default 1,000. */
   readonly waitingPerToken?: number
   /** The most streams of events that one token may have open. Default 100. */
   readonly streams?: number

@@ -62,6 +62,7 @@ const rooms: readonly (readonly [path: string, tests: readonly string[]])[] = [
   ['src/worker/', ['test/worker']],
   ['src/queue/', ['test/queue', 'test/worker/attempt/children.test.ts']],
   ['src/features/', ['test/features']],
+  ['src/server/', ['test/server/routes', 'test/server/working', 'test/server/upkeep.test.ts']],
 ]
 
 /** The tests of a layer that can meet a bug; none where the layer does not run its code. */
@@ -74,6 +75,6 @@ export function testsOf({ file, unit = [] }: Bug, layer: Layer): readonly string
     if (inPostgres) return ['test/conformance/postgres']
     return /^src\/(stores|job|engine)\//.test(file) ? ['test/conformance/memory'] : []
   }
-  if (inPostgres || file.startsWith('src/features/')) return []
+  if (inPostgres || /^src\/(features|server)\//.test(file)) return []
   return inSqlite ? ['test/testing/sqlite.test.ts'] : ['test/testing/simulator.test.ts', 'test/testing/phases.test.ts']
 }

@@ -79,7 +79,7 @@ async function answerOf(call: Call<Accepted<typeof body>>): Promise<{ readonly t
   const until = [server.closing, ...(changed === undefined ? [] : [changed])]
   if (claim.steering !== 'running') {
     // Once it has been told, it is made to wait, so that a worker that does not listen does not ask all the time.
-    if (!workers.tell(claim.worker)) await idle(server, wait, [request.signal, ...until])
+    if (!workers.tell(claim.worker)) await idle(server, principal.name, wait, [request.signal, ...until])
     return { text: jsonText({ now: now(), state: workers.steeringOf(claim.worker), jobs: [] }), keep: false }
   }
   const jobs = await claimJobs(server, principal, asked, claim, { wait, gone: request.signal, until })

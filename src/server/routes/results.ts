@@ -41,12 +41,15 @@ export const resultRoutes: readonly Route[] = [
       const id = params['id']!
       let job = await findJob(server, principal, id)
       if (!isFinished(job.state) && query.wait !== undefined && query.wait > 0) {
-        const handle = await server.queues.get(job.queue).get(id)
+        const leave = server.working.waiting.enter(principal.name)
         try {
+          const handle = await server.queues.get(job.queue).get(id)
           await handle?.result({ timeout: query.wait, signal })
         } catch (error) {
           // How it ended is read below; that it did not in time is no error.
           if (isMillraceError(error, 'JOB_REMOVED')) throw error
+        } finally {
+          leave()
         }
         const now = await server.connection.reads.get(id)
         if (now === undefined) throw jobRemoved(id)

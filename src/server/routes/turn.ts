@@ -94,7 +94,7 @@ export const turnRoutes: readonly Route[] = [
         const claims = claim.max > 0 && claim.steering === 'running'
         const how = { wait, gone: request.signal, until, batcher: server.connection.main }
         const jobs = claims ? await claimJobs(server, principal, asked, claim, how) : []
-        if (!claims) await idle(server, wait, [request.signal, ...until])
+        if (!claims) await idle(server, principal.name, wait, [request.signal, ...until])
         const [settled] = await Promise.all([Promise.all(settling), renewed])
         const state = workers.steeringOf(claim.worker)
         workers.tell(claim.worker)

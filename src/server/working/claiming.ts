@@ -155,8 +155,14 @@ export async function claimJobs(
 }
 
 /** Waits that long, for a worker that gets no jobs now; ends early when one of the signals aborts. */
-export async function idle(server: ServerParts, wait: Millis, signals: readonly AbortSignal[]): Promise<void> {
+export async function idle(
+  server: ServerParts,
+  token: string,
+  wait: Millis,
+  signals: readonly AbortSignal[],
+): Promise<void> {
   if (wait === 0 || signals.some(({ aborted }) => aborted)) return
+  const leave = server.working.waiting.enter(token)
   await new Promise<void>((resolve) => {
     const end = (): void => {
       stop()
@@ -166,6 +172,7 @@ export async function idle(server: ServerParts, wait: Millis, signals: readonly 
     const stop = server.connection.runtime.timer(wait, end)
     for (const signal of signals) signal.addEventListener('abort', end, { once: true })
   })
+  leave()
 }
 
 async function accept(

@@ -126,7 +126,7 @@ export class WaitingClaims {
       if (!waiter.ended) waiter.end([])
       return waiter.answer
     }
-    this.#enter(claim.token)
+    const leave = this.enter(claim.token)
     const { runtime } = this.#connection
     const line = this.#join(waiter)
     const over = (): void => {
@@ -143,24 +143,24 @@ export class WaitingClaims {
     } finally {
       stop()
       for (const each of ends) each.removeEventListener('abort', over)
+      leave()
       this.#leave(line, waiter)
     }
   }
 
-  /** Resolves when what clients left behind has been handed back. */
-  async close(): Promise<void> {
-    for (const line of this.#lines.values()) line.timer()
-    await Promise.all(this.#releasing)
-  }
-
-  #enter(token: string): void {
+  /**
+   * Counts a request that waits, for a job or for something else. Throws SERVER_BUSY where too many do; returns the
+   * function that ends its wait.
+   */
+  enter(token: string): () => void {
     const own = this.#byToken.get(token) ?? 0
     const { waiting, waitingPerToken } = this.#bounds
     if (this.#waiting >= waiting || own >= waitingPerToken) {
-      const most = own >= waitingPerToken ? `${waitingPerToken} claims of '${token}' wait` : `${waiting} claims wait`
+      const most =
+        own >= waitingPerToken ? `${waitingPerToken} requests of '${token}' wait` : `${waiting} requests wait`
       throw new MillraceError(
         'SERVER_BUSY',
-        `${most}, and no more may. Claim without \`wait\`, or with fewer workers.`,
+        `${most}, and no more may. Send it without \`wait\`, or fewer at a time.`,
         {
           details: { retryAfter: 5_000 },
         },
@@ -168,6 +168,18 @@ export class WaitingClaims {
     }
     this.#waiting++
     this.#byToken.set(token, own + 1)
+    return () => {
+      this.#waiting--
+      const left = this.#byToken.get(token)! - 1
+      if (left === 0) this.#byToken.delete(token)
+      else this.#byToken.set(token, left)
+    }
+  }
+
+  /** Resolves when what clients left behind has been handed back. */
+  async close(): Promise<void> {
+    for (const line of this.#lines.values()) line.timer()
+    await Promise.all(this.#releasing)
   }
 
   #join(waiter: Waiter): Line {
@@ -187,11 +199,6 @@ export class WaitingClaims {
   }
 
   #leave(line: Line, waiter: Waiter): void {
-    const { token } = waiter.claim
-    this.#waiting--
-    const own = this.#byToken.get(token)! - 1
-    if (own === 0) this.#byToken.delete(token)
-    else this.#byToken.set(token, own)
     line.waiters.delete(waiter)
     if (line.waiters.size > 0) return
     line.timer()

@@ -207,6 +207,17 @@ describe('a result', () => {
     expect(text).not.toContain('stack')
   })
 
+  it('may be awaited by so many requests of a token at a time', async () => {
+    const world = newWorld({ limits: { waitingPerToken: 1 } })
+    const { id } = await world.queue.add('send')
+    const first = result(world, id, '25s')
+    const busy = await result(world, id, '25s')
+    expect(busy).toMatchObject({ status: 503, body: { code: 'SERVER_BUSY' } })
+    await (await world.queue.get(id))!.cancel()
+    expect((await first).body).toMatchObject({ state: 'cancelled' })
+    expect(await result(world, id, '25s')).toMatchObject({ status: 200 })
+  })
+
   it('of a job that is removed ends the wait', async () => {
     const world = newWorld()
     const { id } = await world.queue.add('send')

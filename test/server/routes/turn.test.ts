@@ -111,7 +111,7 @@ describe('a turn', () => {
   it('does not wait longer than a third of the shortest lease that it renews', async () => {
     const { world } = watched()
     await world.waiting()
-    const claimed = await turn(world, { lease: 60 })
+    const claimed = await turn(world, { lease: '4s' })
     const held = leaseOf(claimed.body.jobs[0])
     const { body } = await turn(world, { wait: '25s', max: 0, beat: [held] })
     expect(body.lost).toEqual([])
