@@ -270,7 +270,7 @@ export const errorCatalogue = {
     remedy: 'Correct the option that the message names.',
   },
   NO_SEARCH_INDEX: {
-    summary: '`queue.searchIndex` was called on a store that has no index of values in data and results.',
+    summary: 'The store has no index of values in data and results, which `queue.searchIndex` asked for.',
     remedy: 'Find jobs by tags, or search job by job. PostgreSQL has such an index.',
   },
   INVALID_TAGS: {

@@ -16,7 +16,11 @@ interface FastCall {
   readonly values: readonly Value[]
 }
 
-/** How many batches skip a fast path after one that it could not handle, because the reason mostly persists. */
+/**
+ * How many batches skip a fast path after one that it could not handle, because the reason mostly persists. Of completions, the
+ * reason may be a lock of another batch that was waited for a moment too long: one batch skips at first, and twice as many each
+ * time that the reason persists.
+ */
 const SKIP = 20
 
 /** The fast paths of one process. */
@@ -31,6 +35,8 @@ export class FastPaths {
     fast_complete: 0,
     fast_claim: 0,
   }
+  /** How many batches skipped the one of completions last; 0: it handled the last one. */
+  #skippedLast = 0
   /**
    * Writers whose last batch got no answer. On a fast path a claim that finds nothing does not record the batch's number, so
    * that the late original of that batch could still be applied after it. These writers use `commit`: it always does.
@@ -64,17 +70,34 @@ export class FastPaths {
         continue
       }
       try {
-        const answer = await call(fastCall)
-        if (answer !== null) return answer
-        this.#skips[fastCall.name] = SKIP
+        const answer = await this.#call(fastCall, call)
+        if (answer !== null) {
+          if (fastCall.name === 'fast_complete') this.#skippedLast = 0
+          return answer
+        }
+        this.#refused(fastCall.name)
       } catch (error) {
         if (!isUnsuitable(error)) throw error
-        this.#skips[fastCall.name] = SKIP
+        this.#refused(fastCall.name)
         break
       }
     }
     // The reason may be a lock that was waited for a moment too long: on a busy server, also one of its own.
     return fastCalls[0]!.name === 'fast_complete' && this.#predicts(batch) ? undefined : null
+  }
+
+  /** Sends completions once more at first. */
+  async #call(fastCall: FastCall, call: (fastCall: FastCall) => Promise<string | null>): Promise<string | null> {
+    if (fastCall.name !== 'fast_complete' || this.#skippedLast > 0) return call(fastCall)
+    return call(fastCall).catch((error: unknown) => {
+      if (isUnsuitable(error)) return call(fastCall)
+      throw error
+    })
+  }
+
+  #refused(name: FastCall['name']): void {
+    if (name === 'fast_complete') this.#skippedLast = Math.min(SKIP, Math.max(1, 2 * this.#skippedLast))
+    this.#skips[name] = name === 'fast_complete' ? this.#skippedLast : SKIP
   }
 
   /** Whether to predict the working set of a batch: not soon after a wrong prediction. */
