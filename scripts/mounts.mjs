@@ -106,7 +106,7 @@ async function mounted([command, args], folder, entry, ask) {
 async function check(url, token) {
   const ask = async (method, path, status, { body, type = 'application/json', secret = token } = {}) => {
     const headers = { authorization: `Bearer ${secret}`, ...(body && { 'content-type': type }) }
-    const answer = await fetch(`${url}${path}`, { method, headers, body })
+    const answer = await fetch(`${url}${path}`, { method, headers, ...(body && { body }) })
     const text = await answer.text()
     if (answer.status !== status) throw new Error(`${method} ${path}: ${answer.status} ${text.slice(0, 500)}`)
     return text === '' ? undefined : JSON.parse(text)

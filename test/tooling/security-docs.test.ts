@@ -10,6 +10,6 @@ it('docs/security.md has threats, each with a test', () => {
 })
 
 it.each(rows.map((row) => [row.split('|')[1]!.trim(), row.split('|')[3]!.trim()]))('%s', (_threat, test) => {
-  const [, file, title] = /^`([\w/.-]+)`: (.+)$/.exec(test!)!
+  const [, file, title] = /^`([\w/.-]+)`: (.+)$/.exec(test)!
   expect(readFileSync(`test/server/${file}`, 'utf8').replaceAll("\\'", "'")).toContain(title)
 })

@@ -73,9 +73,9 @@ export const jobRoutes: readonly Route[] = [
           ...(order !== undefined && { order }),
           ...(cursor !== undefined && { cursor }),
           ...(search !== undefined && { search }),
-        }
+        } as ListOptions // an order that a search does not have is refused there
         const now = server.connection.runtime.now()
-        const { items, ...more } = await listPage(sessionOf(call), params['queue']!, options as ListOptions, now)
+        const { items, ...more } = await listPage(sessionOf(call), params['queue']!, options, now)
         const jobs = items.map((record) => cutView(pickView(jobView(record, redactor), query.fields), query.cut))
         return { text: jsonText({ jobs, ...more }) }
       }),

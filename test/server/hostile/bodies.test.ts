@@ -31,9 +31,7 @@ function newServer(limits: LimitOptions = {}): Hosted {
     queue,
     async post(body, headers = {}) {
       const init = { method: 'POST', body, headers: { authorization, 'content-type': 'application/json', ...headers } }
-      const answer = await server.fetch(
-        new Request(`http://localhost${PATH}`, { ...init, duplex: 'half' } as RequestInit),
-      )
+      const answer = await server.fetch(new Request(`http://localhost${PATH}`, { ...init, duplex: 'half' }))
       return [answer.status, ((await answer.json()) as { code?: unknown }).code]
     },
   }
@@ -199,7 +197,7 @@ function flood(port: number, head: string, most: number): Promise<{ readonly ans
     const socket = connect(port, '127.0.0.1', () => {
       socket.write(head)
       const more = (): void => {
-        while (answer === '' && !socket.destroyed && sent < most) {
+        while (!socket.destroyed && sent < most) {
           sent += chunk.length
           if (!socket.write(chunk)) return void socket.once('drain', more)
         }

@@ -83,8 +83,8 @@ describe('one job', () => {
     const store = closing(memory())
     const jobs = defineJobs({ send: job({ input: schema }) })
     const queue = closing(new Queue(QUEUE, { store, jobs, logger: false }))
-    const world = newWorld({ store, queues: [queue as unknown as Queue] })
-    const { id } = await queue.add('send', 'text' as never)
+    const world = newWorld({ store, queues: [queue] })
+    const { id } = await queue.add('send', 'text')
     const { status, body } = await world.ask('admin', 'PATCH', '/v1/jobs/{id}', { params: { id }, body: { data: 7 } })
     expect([status, body.code]).toEqual([422, 'INVALID_PAYLOAD'])
   })
@@ -133,8 +133,9 @@ describe('many jobs', () => {
 
   it('are changed no further once the operation is cancelled, or paused', async () => {
     const world = newWorld()
-    await world.failed()
-    const { body } = await world.ask('admin', 'POST', '/v1/queues/{queue}/retry', { params, body: { all: true } })
+    for (let job = 0; job < 3; job++) await world.waiting()
+    const slow = { all: true, rate: { max: 1, per: '1h' } }
+    const { body } = await world.ask('admin', 'POST', '/v1/queues/{queue}/cancel', { params, body: slow })
     const at = { params: { ...params, id: body.id } }
     const steer = async (what: string): Promise<unknown> =>
       (await world.ask('admin', 'POST', `/v1/queues/{queue}/operations/{id}/${what}`, at)).body

@@ -124,7 +124,8 @@ describe.each(routes.map((route) => [nameOf(route), route] as const))('%s', (ope
 /** A value as a parameter. */
 function textOf(value: unknown): string {
   if (Array.isArray(value)) return value.join(',')
-  return typeof value === 'object' ? '{' : String(value)
+  if (typeof value === 'string') return value
+  return typeof value === 'object' ? '{' : JSON.stringify(value)
 }
 
 /** Whether a parameter takes text, or a list of texts, so that a number is as good. */
