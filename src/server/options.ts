@@ -5,7 +5,7 @@ import { refuseUnknown } from '../job/values/names.js'
 import { flag, invalid, isObject, mustBe, positive, whole } from '../job/values/options.js'
 import type { Logger } from '../queue/events/events.js'
 import { safeLogger } from '../queue/events/events.js'
-import { checkStore } from '../queue/queue-types.js'
+import { checkStore, checkTelemetry } from '../queue/queue-types.js'
 import type { Queue } from '../queue/queue.js'
 import type { Telemetry } from '../queue/instrumentation.js'
 import type { Store } from '../store/store.js'
@@ -128,6 +128,7 @@ const defaultLimits: Limits = {
 /** Checks the options and fills in the defaults. */
 export function parseServe(options: ServeOptions): ServeSettings {
   checkStore(options, 'serve')
+  checkTelemetry(options.telemetry, 'serve')
   refuseUnknown(options, optionNames, 'serve')
   const { store, auth } = options
   if (auth !== undefined && typeof auth !== 'function') {
@@ -145,7 +146,7 @@ export function parseServe(options: ServeOptions): ServeSettings {
     session: parseSession(options.session),
     origin: parseOrigin(options.origin),
     trustProxy: flag(options.trustProxy, 'serve: trustProxy'),
-    telemetry: parseTelemetry(options.telemetry),
+    telemetry: options.telemetry,
     logger: safeLogger(options.logger),
   }
 }
@@ -177,11 +178,6 @@ function parseOrigin(origin: string | undefined): string | undefined {
   const url = typeof origin === 'string' && URL.canParse(origin) ? new URL(origin) : undefined
   if (url !== undefined && /^https?:$/.test(url.protocol) && url.origin === origin) return origin
   throw mustBe('serve: origin', "an origin such as 'https://jobs.example.com'", origin)
-}
-
-function parseTelemetry(telemetry: Telemetry | undefined): Telemetry | undefined {
-  if (telemetry === undefined || typeof telemetry?.observe === 'function') return telemetry
-  throw mustBe('serve: telemetry', 'what telemetry() makes', telemetry)
 }
 
 function parseRate(rate: ServeOptions['rate']): ServeSettings['rate'] {

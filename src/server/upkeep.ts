@@ -17,6 +17,7 @@ import { Upkeep } from '../upkeep/upkeep.js'
 import type { UpkeepParts } from '../upkeep/upkeep.js'
 import { endDeliveries } from '../worker/close.js'
 import { defaultReconnect } from '../worker/options.js'
+import { AUDIT_QUEUE } from './audit.js'
 import type { ServedQueues } from './queues.js'
 
 /** The longest time between two passes, and how long workers have to renew after an outage. */
@@ -31,8 +32,6 @@ const LOOK_EVERY: Millis = 60_000
 const SWEEP_EVERY: Millis = 600_000
 /** The most queues whose upkeep one server does. */
 const MAX_QUEUES = 10_000
-/** The queue of the audit, whose entries are kept as long as its jobs are. */
-const AUDIT = 'millrace:audit'
 /** How long a close waits for deliveries. */
 const CLOSE_TIMEOUTS = { timeout: 30_000, grace: 5_000 } as const
 
@@ -72,7 +71,7 @@ export class ServerUpkeep {
     this.keepLast = new KeepLast(connection, (error) => this.#report(error))
     const withCallbacks = queues.given.filter(({ retention }) => retention?.callbacks !== undefined)
     const apart = new Set(withCallbacks.map(({ name }) => name))
-    this.#names = [...(queues.names ?? []).filter((name) => !apart.has(name)), AUDIT]
+    this.#names = [...(queues.names ?? []).filter((name) => !apart.has(name)), AUDIT_QUEUE]
     this.#known = new Set([...this.#names, ...apart])
     this.#shared = this.#upkeepOf(this.#names, undefined)
     this.#all = [

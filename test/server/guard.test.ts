@@ -2,6 +2,7 @@
 import { writeFile } from 'node:fs/promises'
 import { request } from 'node:http'
 import { describe, expect, it } from 'vitest'
+import type { Telemetry } from 'millrace/telemetry'
 import { memory } from 'millrace/memory'
 import { createToken, serve, tokenList, tokens } from 'millrace/server'
 import type { Auth, ServeOptions, Server } from 'millrace/server'
@@ -196,6 +197,24 @@ describe('the rate of a token', () => {
     expect(await status(bob.token)).toBe(200)
     await clock.advance('20s')
     expect([await status(ann.token), await status(ann.token)]).toEqual([200, 429])
+  })
+})
+
+describe('telemetry', () => {
+  it('measures the queues that the server makes', async () => {
+    const observed: unknown[] = []
+    const telemetry = {
+      trace: () => undefined,
+      process: () => {},
+      observe: (of: unknown) => {
+        observed.push(of)
+        return () => {}
+      },
+    }
+    const store = closing(memory())
+    const server = newServer({ store, telemetry: telemetry as unknown as Telemetry })
+    expect((await get(server, '/v1/queues/mail')).status).toBe(200)
+    expect(observed).toEqual([store])
   })
 })
 

@@ -5,12 +5,20 @@ import { jobRemoved } from '../../queue/operations/result.js'
 import { findJob } from '../find-job.js'
 import { jsonText, raw } from '../json-text.js'
 import { anyJson } from '../producing/add-request.js'
+import type { Principal } from '../principal.js'
+import { REVEALS } from '../redact.js'
+import type { Redactor } from '../redact.js'
 import { route } from '../route.js'
 import type { Route } from '../route.js'
 import { duration, object, optional } from '../shape.js'
 
 /** The longest wait of a request: proxies cut after 30 s, and some sooner. */
 const MAX_WAIT = 25_000
+
+/** Who adds jobs or works on them gets results as they are; who only reads, without secrets, as by every read route. */
+function redactorFor({ roles }: Principal, redactor: Redactor): Redactor {
+  return roles.some((role) => role !== 'read') ? REVEALS : redactor
+}
 
 /** The routes of results and signals. */
 export const resultRoutes: readonly Route[] = [
@@ -57,7 +65,16 @@ export const resultRoutes: readonly Route[] = [
       }
       const { state, result, error } = job
       if (!isFinished(state)) return { status: 202, body: { state } }
-      return { text: jsonText({ state, result: raw(result), error: publicError(error) }) }
+      const redactor = redactorFor(principal, server.redactor)
+      const shown = raw(result === undefined ? undefined : redactor.json(result, 'result'))
+      const failure = publicError(error)
+      return {
+        text: jsonText({
+          state,
+          result: shown,
+          error: failure === undefined ? undefined : redactor.plain(failure, 'error'),
+        }),
+      }
     },
   }),
   route({

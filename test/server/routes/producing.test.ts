@@ -199,6 +199,16 @@ describe('a result', () => {
     expect({ status, text }).toEqual({ status: 200, text: '{"state":"completed","result":{"n":1.5}}' })
   })
 
+  it('is shown without secrets to a token that may only read', async () => {
+    const world = newWorld()
+    const { id } = await world.queue.add('send')
+    const waits = result(world, id, '25s')
+    newWorker(world.queue, async () => ({ token: 'abc' }))
+    expect((await waits).body).toMatchObject({ result: { token: 'abc' } })
+    const { body } = await world.ask('read', 'GET', '/v1/jobs/{id}/result', { params: { id } })
+    expect(body).toMatchObject({ result: { token: '•••' } })
+  })
+
   it('of a job that failed is its error, without the stack', async () => {
     const world = newWorld()
     const { status, text, body } = await result(world, await world.failed())

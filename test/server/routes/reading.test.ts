@@ -203,13 +203,15 @@ describe('what needs somebody', () => {
     const store = closing(memory({ runtime: clock.runtime }))
     const world = newWorld({ store })
     await world.waiting()
-    await world.queue.schedule('nightly', { name: 'send', every: '1h' })
-    await clock.advance('2h')
+    await clock.advance('30s')
+    const first = await world.ask('read', 'GET', '/v1/attention')
+    expect(first.body.items).toMatchObject([
+      { kind: 'no-worker', level: 'error', name: 'send', remedy: { method: 'GET', path: '/v1/workers' } },
+    ])
     await world.queue.pause()
     const { body } = await world.ask('read', 'GET', '/v1/attention')
     expect(body.queues).toBe(1)
     expect(body.items).toMatchObject([
-      { kind: 'schedule-late', level: 'error', remedy: { method: 'GET', path: '/v1/queues/mail/schedules' } },
       { kind: 'paused', level: 'warning', remedy: { method: 'POST', path: '/v1/queues/mail/resume' } },
     ])
     const other = await world.ask('stranger', 'GET', '/v1/attention')

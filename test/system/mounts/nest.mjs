@@ -1,10 +1,10 @@
 // Nest on Express, which reads JSON bodies before the server does.
-import 'reflect-metadata'
 import { Module } from '@nestjs/common'
 import { NestFactory } from '@nestjs/core'
 import { BASE, listening, server } from './server.mjs'
 
-class App {}
+/** The module, which is empty. */
+function App() {}
 Module({})(App)
 
 const app = await NestFactory.create(App, { logger: false })

@@ -20,8 +20,11 @@ const scheduled = (parts: Parts = {}): Sample => ({
   },
 })
 const operation = (paused = false): Sample => ({
-  async parts({ queue }: World) {
-    const made = await queue.operate({ do: 'retry', where: { state: 'failed' } })
+  async parts(world: World) {
+    // It does not end before it is steered: it changes one job an hour.
+    for (let n = 0; n < 2; n++) await world.failed()
+    const rate = { max: 1, per: '1h' } as const
+    const made = await world.queue.operate({ do: 'retry', where: { state: 'failed' }, rate })
     if (paused) await made.pause()
     return { params: { queue: QUEUE, id: made.id } }
   },

@@ -24,7 +24,7 @@ const VALUE = /^[A-Z][A-Z_]*$/
 /** The settings of a function. */
 const SETTINGS = new Set(['searchPath', 'readSettings', 'writeSettings'])
 /** Files whose statements are still put together. */
-const PUT_TOGETHER = new Set(['find.ts', 'find-filtered.ts', 'heads.ts', 'pages.ts', 'reads.ts'])
+const PUT_TOGETHER = new Set(['find.ts', 'heads.ts', 'pages.ts', 'reads.ts'])
 
 let url = ''
 
