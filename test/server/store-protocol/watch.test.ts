@@ -77,11 +77,11 @@ it('a token has a bounded number of streams, and gets another when one has ended
   const [first, second] = [await open(gone.signal), await open()]
   expect([first.status, second.status]).toEqual([200, 200])
   const third = await open()
-  expect(third.status).toBe(503)
-  expect(await third.json()).toMatchObject({ code: 'SERVER_BUSY' })
+  expect(third.status).toBe(429)
+  expect(await third.json()).toMatchObject({ code: 'RATE_LIMITED' })
   await second.body!.cancel()
-  let status = 503
-  for (let tries = 0; status === 503 && tries < 1_000; tries++) {
+  let status = 429
+  for (let tries = 0; status === 429 && tries < 1_000; tries++) {
     const again = await open()
     ;({ status } = again)
     await again.body!.cancel()
