@@ -25,8 +25,9 @@ begin
     into refused, recording, listened;
   if refused then return null; end if;
   begin
-    -- In almost all cases no other transaction holds these rows: update them directly, and do not wait for a lock.
-    perform set_config('lock_timeout', '1ms', true);
+    -- In almost all cases no other transaction holds these rows: update them directly, and wait for a lock only as long as a busy
+    -- server needs for its own.
+    perform set_config('lock_timeout', '10ms', true);
     if results is null and fences !~ ',' then
       with up as (
         update job j set state = 'completed', fence = j.fence + 1, lease_until = null, due_at = null, ahead = false, claim = null, finished_at = t, touched = true
