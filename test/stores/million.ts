@@ -112,7 +112,7 @@ export async function fillMillion(
   const queue = new Queue(MILLION_QUEUE, { store, series: false })
   const lanes = Array.from({ length: NAMES }, (_, n) => ({ name: `name ${n}`, data: {} }))
   await queue.addBulk([...lanes, ...lanes.map((lane) => ({ ...lane, options: { group: 'large' } }))])
-  await queue.remove({})
+  await queue.remove({ all: true })
   await queue.close()
   await run(`INSERT INTO ${table('job')} (${columns.map(([column]) => column).join(', ')})
     SELECT ${columns.map(([, value]) => value).join(', ')}
