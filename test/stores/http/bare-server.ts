@@ -34,8 +34,8 @@ export async function serveStore(store: Store, { port = 0, ...options }: BareOpt
   const { limits, logger, readOnly, auth, redactor } = settings
   // The store protocol uses no other parts.
   const working = { upkeep: { expect: () => {}, keepLast: { ended: () => {} } } }
-  const streams = new OpenStreams(settings.limits.streams)
   const connection = connect(store)
+  const streams = new OpenStreams(settings.limits.streams, connection.runtime)
   const used = {
     store,
     connection,
