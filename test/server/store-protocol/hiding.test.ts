@@ -2,6 +2,8 @@
 import { describe, expect, it } from 'vitest'
 import { Queue, Worker, phases } from 'millrace'
 import type { Store } from 'millrace'
+import { memory } from 'millrace/memory'
+import { virtualClock } from 'millrace/testing'
 import { parseRedact } from '../../../src/server/redact.js'
 import { refuseHiddenSearch } from '../../../src/server/store-protocol/hiding.js'
 import type { DetailsQuery, Notice } from '../../../src/store/store.js'
@@ -108,6 +110,19 @@ describe('secrets in jobs', () => {
     }
     const added = await world.remote('producer').get(world.ids)
     expect(added.map((job) => job?.data)).toContain('{"token":"hush","to":"ann"}')
+  })
+
+  it('are hidden in what is due: the query of a webhook', async () => {
+    const clock = virtualClock()
+    const { store, remote } = await protocolWorld(closing(memory({ runtime: clock.runtime })))
+    await closing(new Queue('mail', { store, logger: false })).add('send', null, { delay: '1s', webhook })
+    await clock.advance('2s')
+    const urlOf = async (name: TokenName): Promise<unknown> => {
+      const { jobs } = await remote(name).due({ queues: ['mail'], except: [], limit: 10 })
+      return jobs.map(({ extras }) => extras?.webhook?.url)
+    }
+    expect(await urlOf('reader')).toEqual(['https://example.com/hook'])
+    expect(await urlOf('worker')).toEqual([webhook])
   })
 
   it('are hidden in such a way that queues read the rest of a job', async () => {
