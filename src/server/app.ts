@@ -1,4 +1,5 @@
 // server/app.ts: answers requests by the table of routes: guard, caller, role, body, handler, answer.
+import { isDeepStrictEqual } from 'node:util'
 import { RegExpRouter } from 'hono/router/reg-exp-router'
 import { SmartRouter } from 'hono/router/smart-router'
 import { TrieRouter } from 'hono/router/trie-router'
@@ -71,7 +72,8 @@ export function createApp({ parts, settings, auth, routes }: AppOptions): {
     const query = readQuery(url.searchParams, route.query ?? {})
     const { body, bytes } = await bodyOf(route, request)
     try {
-      const call = new CallOf(parts, { principal, params, query, body, request, id, address })
+      const mayGoOn = (): Promise<boolean> => isStill(principal, route, request)
+      const call = new CallOf(parts, { principal, params, query, body, request, id, address, mayGoOn })
       const handle = (): Promise<Answer> => route.handle(call)
       if (!isAudited(route, call)) return respond(await handle())
       const queue = params['queue'] ?? (await route.queueOf?.(call))
@@ -105,6 +107,17 @@ export function createApp({ parts, settings, auth, routes }: AppOptions): {
       throw new MillraceError('SERVER_BUSY', 'The server is shutting down. Nothing was written.')
     }
     return principal
+  }
+
+  /** Whether a request has the same caller as before, with the same rights. One that cannot be judged has not. */
+  const isStill = async (before: Principal, { access }: Route, request: Request): Promise<boolean> => {
+    if (access === 'open') return true
+    try {
+      return isDeepStrictEqual(rightsOf(await authenticate(auth, request, sessions)), rightsOf(before))
+    } catch (error) {
+      if (!isMillraceError(error)) parts.logger.error({ error: describeError(error) }, 'A stream was ended.')
+      return false
+    }
   }
 
   const bodyOf = async (route: Route, request: Request): Promise<{ body: unknown; bytes: number }> => {
@@ -179,9 +192,10 @@ class CallOf implements Call {
   readonly id: string
   readonly address: string | undefined
   readonly server: ServerParts
+  readonly mayGoOn: Call['mayGoOn']
   #signal: AbortSignal | undefined
 
-  constructor(server: ServerParts, { principal, params, query, body, request, id, address }: CallFields) {
+  constructor(server: ServerParts, { principal, params, query, body, request, id, address, mayGoOn }: CallFields) {
     this.server = server
     this.principal = principal
     this.params = params
@@ -190,6 +204,7 @@ class CallOf implements Call {
     this.request = request
     this.id = id
     this.address = address
+    this.mayGoOn = mayGoOn
   }
 
   get signal(): AbortSignal {
@@ -214,6 +229,11 @@ function isAudited(route: Route, call: Call): boolean {
 /** The address that the proxy in front of the server saw: the last one, since those before may be made up. */
 function forwardedFor(request: Request): string | undefined {
   return request.headers.get('x-forwarded-for')?.split(',').at(-1)?.trim().slice(0, 100)
+}
+
+/** What a caller may do, as a host's own function may have returned it among other things. */
+function rightsOf({ name, roles, queues }: Principal): Principal {
+  return { name, roles, queues }
 }
 
 /** The caller of a route that is open to everybody. */

@@ -6,7 +6,8 @@ import type { Principal, Role } from './principal.js'
 
 /**
  * Who sent a request; undefined: nobody that is known. It may read the headers, and not the body. `tokens(path)` makes
- * one; a host with sessions of its own gives a function.
+ * one; a host with sessions of its own gives a function. For an open stream it is asked every 15 s again, with the request
+ * that opened it.
  */
 export interface Auth {
   (request: Request): Principal | undefined | Promise<Principal | undefined>

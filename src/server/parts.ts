@@ -30,7 +30,7 @@ export interface ServerParts {
   readonly audit: Audit
   /** Opens and ends sessions of browsers. */
   readonly logins: Logins
-  /** Counts the streams of each caller. */
+  /** Counts the streams of each caller, and ends those of callers that are no longer known. */
   readonly streams: OpenStreams
   /** What `/v1/live` sends to all of its readers. */
   readonly live: LiveSampler

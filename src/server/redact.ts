@@ -28,8 +28,8 @@ const DEFAULT_KEYS = /pass(word)?|secret|token|authorization|cookie|api[-_]?key|
 export interface Redactor {
   /** Whether it hides anything. */
   readonly hides: boolean
-  /** Whether values at a path are hidden, so that a search must not answer by them. */
-  hidesPath(path: readonly string[]): boolean
+  /** Whether values at a path are hidden, so that a search must not answer by them; undefined in it is any index. */
+  hidesPath(path: readonly (string | undefined)[]): boolean
   /** Stored JSON, which has its place in an answer: `data`, `result`, `progress`. */
   json(text: string, place: string): string
   /** Plain data in which texts are for people, as errors are. */
@@ -79,8 +79,10 @@ class KeyRedactor implements Redactor {
     this.#replace = replace
   }
 
-  hidesPath(path: readonly string[]): boolean {
-    return path.some((key, at) => (at > 0 && this.#keys.test(key)) || this.#isListed(path.slice(0, at + 1)))
+  hidesPath(path: readonly (string | undefined)[]): boolean {
+    return path.some(
+      (key, at) => (at > 0 && key !== undefined && this.#keys.test(key)) || this.#isListed(path.slice(0, at + 1)),
+    )
   }
 
   json(text: string, place: string): string {
@@ -114,9 +116,11 @@ class KeyRedactor implements Redactor {
     return shown + line.slice(copied)
   }
 
-  #isListed(path: readonly string[]): boolean {
+  #isListed(path: readonly (string | undefined)[]): boolean {
+    const fits = (part: string, key: string | undefined): boolean =>
+      part === '*' || (key === undefined ? /^\d+$/.test(part) : part === key)
     return this.#paths.some(
-      (listed) => listed.length === path.length && listed.every((part, at) => part === '*' || part === path[at]),
+      (listed) => listed.length === path.length && listed.every((part, at) => fits(part, path[at])),
     )
   }
 

@@ -30,6 +30,8 @@ export interface Call<Body = unknown, Query = unknown> {
   readonly server: ServerParts
   /** Aborts when the client has gone, or the server shuts down. */
   readonly signal: AbortSignal
+  /** Whether the caller may make this call still, with the same roles and queues: a stream asks again and again. */
+  mayGoOn(): Promise<boolean>
 }
 
 /** What a route answers: an object that is sent as JSON, JSON text that is sent as it is, or a response of its own. */

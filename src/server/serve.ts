@@ -58,7 +58,7 @@ export function serve(options: ServeOptions): Server {
     redactor: settings.redactor,
     audit: new Audit(connection, settings.logger, settings.redactor),
     logins: new Logins(settings, connection.runtime),
-    streams: new OpenStreams(settings.limits.streams),
+    streams: new OpenStreams(settings.limits.streams, connection.runtime),
     live: new LiveSampler(connection, queues, settings.logger),
     jobs: new JobSampler(connection, settings.logger),
     closing: closing.signal,

@@ -13,21 +13,22 @@ export type Frames = (signal: AbortSignal) => AsyncGenerator<string, void, void>
 /** Answers with a stream. Throws RATE_LIMITED where the caller has too many open. */
 export function eventResponse(call: Call, frames: Frames): Response {
   const { server } = call
-  const release = server.streams.open(call.principal.name)
+  const { over, close } = server.streams.open(call)
   const gone = new AbortController()
-  const signal = AbortSignal.any([call.signal, gone.signal])
-  signal.addEventListener('abort', release)
+  const signal = AbortSignal.any([call.signal, gone.signal, over])
+  signal.addEventListener('abort', close)
   const source = frames(signal)
   const encoder = new TextEncoder()
   const body = new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
         const { value, done } = await source.next().catch((error: unknown) => {
-          release()
+          close()
           throw error // the reader receives it
         })
-        if (done !== true) return controller.enqueue(encoder.encode(value))
-        release()
+        if (done !== true && !over.aborted) return controller.enqueue(encoder.encode(value))
+        close()
+        if (done !== true) await source.return()
         if (server.closing.aborted) controller.enqueue(encoder.encode(reconnect(call)))
         controller.close()
       },

@@ -17,9 +17,8 @@ import type { Session } from '../../store/session.js'
 import { findJob } from '../find-job.js'
 import { RawJson, jsonText } from '../json-text.js'
 import { cutView, jobView, pickView, viewFields } from '../job-view.js'
-import { forbidden } from '../problem.js'
 import { FILTER_ERRORS, filterFields, filterOf } from '../reading/filter-fields.js'
-import { revealField, showing } from '../reading/reveal.js'
+import { refuseHidden, revealField, showing } from '../reading/reveal.js'
 import { isVisible } from '../reading/visible-queues.js'
 import type { Redactor } from '../redact.js'
 import { route } from '../route.js'
@@ -175,12 +174,6 @@ function searchIn(given: string, redactor: Redactor): SearchValues {
     refuseHidden([part, ...path], redactor)
   }
   return values as SearchValues
-}
-
-/** Throws for a path to what is hidden. */
-export function refuseHidden(path: readonly string[], redactor: Redactor): void {
-  if (!redactor.hidesPath(path)) return
-  throw forbidden(`The server hides '${path.join('.').slice(0, 200)}', so that jobs cannot be searched by it.`)
 }
 
 type PartReader = (call: Call, record: JobRecord, redactor: Redactor) => Promise<Readonly<Record<string, unknown>>>

@@ -5,20 +5,13 @@ import { jobRemoved } from '../../queue/operations/result.js'
 import { findJob } from '../find-job.js'
 import { jsonText, raw } from '../json-text.js'
 import { anyJson } from '../producing/add-request.js'
-import type { Principal } from '../principal.js'
-import { REVEALS } from '../redact.js'
-import type { Redactor } from '../redact.js'
+import { redactorFor } from '../reading/reveal.js'
 import { route } from '../route.js'
 import type { Route } from '../route.js'
 import { duration, object, optional } from '../shape.js'
 
 /** The longest wait of a request: proxies cut after 30 s, and some sooner. */
 const MAX_WAIT = 25_000
-
-/** Who adds jobs or works on them gets results as they are; who only reads, without secrets, as by every read route. */
-function redactorFor({ roles }: Principal, redactor: Redactor): Redactor {
-  return roles.some((role) => role !== 'read') ? REVEALS : redactor
-}
 
 /** The routes of results and signals. */
 export const resultRoutes: readonly Route[] = [

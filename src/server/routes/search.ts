@@ -7,13 +7,12 @@ import { jsonText } from '../json-text.js'
 import { cutView, jobView } from '../job-view.js'
 import { forbidden } from '../problem.js'
 import { FILTER_ERRORS } from '../reading/filter-fields.js'
-import { revealField, showing } from '../reading/reveal.js'
+import { refuseHidden, revealField, showing } from '../reading/reveal.js'
 import { parseTerms } from '../reading/search-terms.js'
 import { isVisible, visibleQueues } from '../reading/visible-queues.js'
 import { route } from '../route.js'
 import type { Call, Route } from '../route.js'
 import { described, optional, text, whole } from '../shape.js'
-import { refuseHidden } from './jobs.js'
 
 /** The most queues of one search. */
 const MOST_QUEUES = 50

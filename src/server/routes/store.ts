@@ -172,25 +172,23 @@ export const storeRoutes: readonly Route[] = [
   }),
 ]
 
-async function watch({
-  server,
-  principal,
-  query: { events = false, from },
-  request,
-  signal,
-}: Call<unknown, { readonly events?: boolean | undefined; readonly from?: string | undefined }>): Promise<Response> {
+type WatchCall = Call<unknown, { readonly events?: boolean | undefined; readonly from?: string | undefined }>
+
+async function watch(call: WatchCall): Promise<Response> {
+  const { server, principal, query, request, signal } = call
+  const { events = false, from } = query
   checkProtocol(request)
   await server.connection.ready()
   const scope = scopeOf(server, principal)
-  const ended = server.streams.open(principal.name)
+  const { over, close } = server.streams.open(call)
   const body = noticeStream(
     { events, ...(from !== undefined && { from }) },
     {
       store: server.store,
       runtime: server.connection.runtime,
       filter: (notice) => filterNotice(scope, notice),
-      signal,
-      ended,
+      signal: AbortSignal.any([signal, over]),
+      ended: close,
     },
   )
   return new Response(body, {

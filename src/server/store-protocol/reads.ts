@@ -5,6 +5,7 @@ import type { QueueTally } from '../../store/tally.js'
 import type { TallyRequest } from '../../store/wire/wire.js'
 import { forbidden } from '../problem.js'
 import { mayReadCell } from './cell-scope.js'
+import { hideDetails, hideDue, hideJob, hideNotice, refuseHiddenSearch } from './hiding.js'
 import type { Scope } from './scope.js'
 
 type Reads = Pick<Store, 'get' | 'find' | 'details' | 'tally' | 'due'>
@@ -15,12 +16,22 @@ export async function readJobs(
   scope: Scope,
   ids: readonly string[],
 ): Promise<readonly (JobRecord | undefined)[]> {
+  const { everything, redactor } = scope
   const found = await store.get(ids)
-  return scope.everything ? found : found.map((job) => (job !== undefined && scope.holds(job.queue) ? job : undefined))
+  const known = everything ? found : found.map((job) => (job !== undefined && scope.holds(job.queue) ? job : undefined))
+  return redactor === undefined ? known : known.map((job) => job && hideJob(redactor, job))
 }
 
 /** Jobs by a query. A page without its jobs of other queues may be empty, although there are more. */
 export async function findJobs(store: Reads, scope: Scope, query: Query): Promise<Page<JobRecord>> {
+  const { redactor } = scope
+  if (redactor === undefined) return findInScope(store, scope, query)
+  refuseHiddenSearch(redactor, query)
+  const page = await findInScope(store, scope, query)
+  return { ...page, items: page.items.map((job) => hideJob(redactor, job)) }
+}
+
+async function findInScope(store: Reads, scope: Scope, query: Query): Promise<Page<JobRecord>> {
   if (scope.everything) return store.find(query)
   if (query.queue === undefined && query.count === true) {
     throw forbidden(`The roles of '${scope.principal.name}' do not hold for every queue: count the jobs of one queue.`)
@@ -33,6 +44,12 @@ export async function findJobs(store: Reads, scope: Scope, query: Query): Promis
 
 /** What is stored beside jobs, and cells. A job of another queue is answered as one that does not exist. */
 export async function readDetails(store: Reads, scope: Scope, query: DetailsQuery): Promise<Details> {
+  const { redactor } = scope
+  const found = await detailsInScope(store, scope, query)
+  return redactor === undefined ? found : hideDetails(redactor, found)
+}
+
+async function detailsInScope(store: Reads, scope: Scope, query: DetailsQuery): Promise<Details> {
   if (scope.everything) return store.details(query)
   const { jobs: ids = [], failures, revokedFrom } = query
   if (failures !== undefined && !scope.holds(failures.queue)) {
@@ -90,12 +107,18 @@ export async function readTally(
 }
 
 /** What is due. */
-export function readDue(store: Reads, scope: Scope, query: DueQuery): Promise<Due> {
-  return store.due(scope.everything ? query : { ...query, queues: query.queues.filter(scope.holds) })
+export async function readDue(store: Reads, scope: Scope, query: DueQuery): Promise<Due> {
+  const due = await store.due(scope.everything ? query : { ...query, queues: query.queues.filter(scope.holds) })
+  return scope.redactor === undefined ? due : hideDue(due)
 }
 
 /** What of a notice the caller may know; undefined: nothing. */
 export function filterNotice(scope: Scope, notice: Notice): Notice | undefined {
+  const known = noticeInScope(scope, notice)
+  return known === undefined || scope.redactor === undefined ? known : hideNotice(scope.redactor, known)
+}
+
+function noticeInScope(scope: Scope, notice: Notice): Notice | undefined {
   if (scope.everything) return notice
   const known: Notice = {
     ...notice,

@@ -4,6 +4,8 @@ import { isReserved } from '../../job/values/names.js'
 import type { ServerParts } from '../parts.js'
 import { allQueues, hasRole, inScope } from '../principal.js'
 import type { Principal } from '../principal.js'
+import { redactorFor } from '../reading/reveal.js'
+import type { Redactor } from '../redact.js'
 
 /** What a caller may know and change. */
 export interface Scope {
@@ -15,6 +17,8 @@ export interface Scope {
   readonly works: boolean
   /** What the ids of its workers begin with, and the names of its writers. */
   readonly prefix: string
+  /** Hides secrets from it; undefined: it sees what is stored. */
+  readonly redactor: Redactor | undefined
   /** Whether a queue is in scope. */
   holds(queue: string): boolean
 }
@@ -23,7 +27,9 @@ export interface Scope {
 const BULK = bulkQueue('')
 
 /** The scope of a caller. */
-export function scopeOf({ queues }: Pick<ServerParts, 'queues'>, principal: Principal): Scope {
+export function scopeOf(server: Pick<ServerParts, 'queues' | 'redactor'>, principal: Principal): Scope {
+  const { queues } = server
+  const redactor = redactorFor(principal, server.redactor)
   const everything = allQueues(principal) && queues.names === undefined
   const known = new Map<string, boolean>()
   const decide = (queue: string): boolean => {
@@ -37,6 +43,7 @@ export function scopeOf({ queues }: Pick<ServerParts, 'queues'>, principal: Prin
     admin: hasRole(principal, 'admin'),
     works: hasRole(principal, 'work'),
     prefix: `${principal.name}/`,
+    redactor: redactor.hides ? redactor : undefined,
     holds(queue) {
       if (everything) return true
       let holds = known.get(queue)

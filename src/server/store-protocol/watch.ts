@@ -13,7 +13,7 @@ export interface WatchParts {
   readonly runtime: Pick<Runtime, 'timer' | 'random'>
   /** What of a notice the caller may know; undefined: nothing. */
   readonly filter: (notice: Notice) => Notice | undefined
-  /** Aborts when the client has gone, or the server shuts down. */
+  /** Aborts when the client has gone or may no longer read, or the server shuts down. */
   readonly signal: AbortSignal
   /** Called once, when the stream has ended. */
   readonly ended: () => void

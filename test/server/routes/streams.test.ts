@@ -1,11 +1,15 @@
 // Streams: events of queues, and what is sampled once a second for all readers together.
+import { writeFile } from 'node:fs/promises'
 import { describe, expect, it } from 'vitest'
 import { Queue } from 'millrace'
 import { memory } from 'millrace/memory'
+import { createToken, tokenList, tokens } from 'millrace/server'
+import type { Auth, Principal } from 'millrace/server'
 import { virtualClock } from 'millrace/testing'
 import { reading } from '../../queue/events/read-sse.js'
 import type { Reading } from '../../queue/events/read-sse.js'
 import { closing, newWorker } from '../../setup.js'
+import { freshFolder } from '../../stores/sqlite/folder.js'
 import { QUEUE, newWorld } from './world.js'
 import type { Parts, Who, World } from './world.js'
 
@@ -231,5 +235,105 @@ describe('streams', () => {
     expect(await response.text()).toMatch(/retry: \d+\n\n$/)
     expect(await events.text()).toMatch(/retry: \d+\n\n$/)
     await closed
+  })
+})
+
+describe('the streams of a caller', () => {
+  const file = freshFolder()
+  const ann: Principal = { name: 'ann', roles: ['read'], queues: [QUEUE] }
+  const paths = [
+    '/v1/queues/{queue}/events',
+    '/v1/events',
+    '/v1/live',
+    '/v1/jobs/{id}/live',
+    '/v1/store/watch',
+    '/v1/store/watch?events=1',
+  ]
+
+  interface Streams {
+    /** The paths of those that have ended. */
+    readonly ended: Set<string>
+    readonly all: Promise<unknown>
+  }
+
+  /** Opens every kind of stream with these headers, and reads them to their ends. */
+  async function openAll(world: World, headers: Record<string, string>): Promise<Streams> {
+    const id = await world.waiting()
+    const sent = { params: { ...params, id }, headers: { ...headers, 'millrace-protocol': '1' } }
+    const ended = new Set<string>()
+    const responses = await Promise.all(paths.map((path) => world.send(undefined, 'GET', path, sent)))
+    expect(responses.map(({ status }) => status)).toEqual(paths.map(() => 200))
+    const all = Promise.all(responses.map((response, at) => response.text().then(() => ended.add(paths[at]!))))
+    return { ended, all }
+  }
+
+  const bearer = (token: string): Record<string, string> => ({ authorization: `Bearer ${token}` })
+
+  it('end within 30 s after its token has expired, and those of others go on', async () => {
+    const clock = virtualClock()
+    const expires = new Date(clock.runtime.now() + 60_000).toISOString()
+    const [short, long] = [createToken({ ...ann, expires }), createToken({ ...ann, name: 'bob' })]
+    const auth = tokenList([short.entry, long.entry], clock.runtime)
+    const world = newWorld({ store: closing(memory({ runtime: clock.runtime })), auth })
+    const streams = await openAll(world, bearer(short.token))
+    const others = await openAll(world, bearer(long.token))
+    await clock.advance('59s')
+    expect([...streams.ended]).toEqual([])
+    await clock.advance('31s')
+    await streams.all
+    await clock.advance('5m')
+    expect([...others.ended]).toEqual([])
+    await world.server.close()
+    await others.all
+  })
+
+  it('end after its token was taken out of the file', async () => {
+    const clock = virtualClock()
+    const [gone, stays] = [createToken(ann), createToken({ ...ann, name: 'bob' })]
+    const path = file('tokens.json')
+    await writeFile(path, JSON.stringify([gone.entry, stays.entry]))
+    const auth = tokens(path, clock.runtime)
+    const world = newWorld({ store: closing(memory({ runtime: clock.runtime })), auth })
+    const streams = await openAll(world, bearer(gone.token))
+    const others = await openAll(world, bearer(stays.token))
+    await writeFile(path, JSON.stringify([stays.entry]))
+    await clock.advance('15s')
+    await streams.all
+    expect([...others.ended]).toEqual([])
+    await world.server.close()
+    await others.all
+  })
+
+  it('end with its session', async () => {
+    const clock = virtualClock()
+    const { token, entry } = createToken(ann)
+    const store = closing(memory({ runtime: clock.runtime }))
+    const world = newWorld({ store, auth: tokenList([entry], clock.runtime), session: { lasts: '1m' } })
+    const login = await world.send(undefined, 'POST', '/v1/session', {
+      headers: { ...bearer(token), 'sec-fetch-site': 'same-origin' },
+    })
+    const streams = await openAll(world, { cookie: login.headers.get('set-cookie')!.split(';')[0]! })
+    await clock.advance('59s')
+    expect([...streams.ended]).toEqual([])
+    await clock.advance('31s')
+    await streams.all
+  })
+
+  it.each<[string, () => ReturnType<Auth>]>([
+    ['has other queues', () => ({ ...ann, queues: ['other'] })],
+    ['has other roles', () => ({ ...ann, roles: ['produce'] })],
+    ['cannot be judged', () => Promise.reject(new Error('The database of users is gone.'))],
+    ['is not judged in time', () => new Promise(() => {})],
+  ])('end when it %s', async (_what, later) => {
+    const clock = virtualClock()
+    let judge: () => ReturnType<Auth> = () => ann
+    const store = closing(memory({ runtime: clock.runtime }))
+    const world = newWorld({ store, auth: () => judge() })
+    const streams = await openAll(world, {})
+    await clock.advance('5m')
+    expect([...streams.ended]).toEqual([])
+    judge = later
+    await clock.advance('30s')
+    await streams.all
   })
 })

@@ -11,6 +11,7 @@ import type { BareServer } from '../../stores/http/bare-server.js'
 /** Tokens by name: their roles, and the queues that these hold for. */
 const scopes = {
   reader: [['read'], ['mail']],
+  overseer: [['read'], ['*']],
   producer: [['produce'], ['mail']],
   worker: [['work'], ['mail']],
   other: [['work'], ['mail']],

@@ -31,12 +31,23 @@ export async function serveStore(store: Store, { port = 0, ...options }: BareOpt
   const settings = parseServe({ store, logger: false, ...options })
   const closing = new AbortController()
   const queues = new ServedQueues(store, undefined, settings.logger, undefined)
-  const { limits, logger, readOnly, auth } = settings
+  const { limits, logger, readOnly, auth, redactor } = settings
   // The store protocol uses no other parts.
   const working = { upkeep: { expect: () => {}, keepLast: { ended: () => {} } } }
-  const streams = new OpenStreams(settings.limits.streams)
   const connection = connect(store)
-  const used = { store, connection, queues, limits, logger, readOnly, closing: closing.signal, working, streams }
+  const streams = new OpenStreams(settings.limits.streams, connection.runtime)
+  const used = {
+    store,
+    connection,
+    queues,
+    limits,
+    logger,
+    readOnly,
+    redactor,
+    closing: closing.signal,
+    working,
+    streams,
+  }
   const parts: unknown = used
   const { fetch, plain } = createApp({ parts: parts as ServerParts, settings, auth, routes: storeRoutes })
   const listener = new Listener(nodeHandler(plain), settings)
