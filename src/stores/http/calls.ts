@@ -117,14 +117,15 @@ export class Calls {
     const end = (): void => late.abort(closedError())
     this.#closing.signal.addEventListener('abort', end, { once: true })
     try {
-      const response = await fetch(`${url}${path}`, {
+      const asked = fetch(`${url}${path}`, {
         method,
         headers,
         signal: late.signal,
         redirect: 'error',
         ...(body !== undefined && { body: body.data as RequestInit['body'] & {} }),
       })
-      const text = await response.text()
+      const response = await unlessAborted(asked, late.signal)
+      const text = await unlessAborted(response.text(), late.signal)
       if (response.ok) return text
       throw errorOf(response, text)
     } catch (error) {
@@ -242,6 +243,16 @@ function isUnreached(error: unknown): boolean {
     if (UNREACHED.has(String((at as NodeJS.ErrnoException).code))) return true
   }
   return false
+}
+
+/** The same, or rejects when the signal aborts: the fetch of Node now and then misses it. */
+export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const end = (): void => reject(signal.reason as Error)
+    if (signal.aborted) end()
+    signal.addEventListener('abort', end, { once: true })
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', end))
+  })
 }
 
 /** The error of a call of a store that was closed. */

@@ -4,7 +4,7 @@ import { SILENCE, STORE_PATH } from '../../store/wire/protocol.js'
 import { watching } from '../../store/wire/wire.js'
 import type { Notice } from '../../store/store.js'
 import type { Stop } from '../../store/runtime.js'
-import { errorOf } from './calls.js'
+import { errorOf, unlessAborted } from './calls.js'
 import type { Calls } from './calls.js'
 import type { Settings } from './options.js'
 
@@ -29,7 +29,8 @@ export class NoticeStream {
   #cursor: string | undefined
   /** Whether it was opened before. */
   #wasOpen = false
-  #request: AbortController | undefined
+  /** Ends the connection. */
+  #end: () => void = () => {}
   #stopPause: Stop = () => {}
   #closed = false
   #ready!: Promise<void>
@@ -59,7 +60,7 @@ export class NoticeStream {
     this.#closed = true
     this.#settle()
     this.#stopPause()
-    this.#request?.abort()
+    this.#end()
   }
 
   /** From now on `ready` waits for the stream to be opened. */
@@ -110,28 +111,35 @@ export class NoticeStream {
   async #read(open: () => void): Promise<void> {
     const { url, fetch, runtime } = this.#settings
     const request = new AbortController()
-    this.#request = request
+    let reader: ReadableStreamDefaultReader<Uint8Array> | undefined
+    // The fetch of Node now and then misses that a long response was aborted; it does not miss that its body is cancelled.
+    const end = (): void => {
+      request.abort()
+      reader?.cancel().catch(() => {})
+    }
+    this.#end = end
     let stop: Stop = () => {}
     const alive = (): void => {
       stop()
-      stop = runtime.timer(SILENCE, () => request.abort(), true)
+      stop = runtime.timer(SILENCE, end, true)
     }
     const query = new URLSearchParams()
     if (this.#events) query.set('events', 'true')
     if (this.#cursor !== undefined) query.set('from', this.#cursor)
     alive()
     try {
-      const response = await fetch(`${url}${STORE_PATH}/watch?${query.toString()}`, {
+      const asked = fetch(`${url}${STORE_PATH}/watch?${query.toString()}`, {
         headers: { ...this.#calls.headers, accept: 'text/event-stream' },
         signal: request.signal,
         redirect: 'error',
       })
+      const response = await unlessAborted(asked, request.signal)
       if (!response.ok || response.body === null) throw errorOf(response, await response.text())
       const frames = new Frames((event, data) => {
         if (event === 'ready') open()
         else if (event === 'notice') this.#receive(data)
       })
-      const reader = response.body.getReader() as ReadableStreamDefaultReader<Uint8Array>
+      reader = response.body.getReader() as ReadableStreamDefaultReader<Uint8Array>
       for (;;) {
         const { done, value } = await reader.read()
         if (done || this.#closed) return
@@ -140,7 +148,7 @@ export class NoticeStream {
       }
     } finally {
       stop()
-      request.abort()
+      end()
     }
   }
 

@@ -73,6 +73,25 @@ describe('a stream', () => {
     expect(seen).toEqual([{ ...nothing, missed: true }])
   })
 
+  it('ends when the store closes and when it is silent, though the fetch misses that it was aborted', async () => {
+    const { store, arrived, advance } = world()
+    const cancelled: number[] = []
+    const answer = ({ answer: give }: Arrived, number: number): void => {
+      const start = (controller: ReadableStreamDefaultController<Uint8Array>): void =>
+        controller.enqueue(new TextEncoder().encode(ready))
+      give(new Response(new ReadableStream({ start, cancel: () => void cancelled.push(number) })))
+    }
+    store.watch({}, () => {})
+    await advance(0)
+    answer(arrived[0]!, 0)
+    await advance(30_000)
+    expect(cancelled).toEqual([0])
+    answer(arrived[1]!, 1)
+    await advance(0)
+    await store.close()
+    expect(cancelled).toEqual([0, 1])
+  })
+
   it('goes on after the last event that it received', async () => {
     const { store, arrived, advance } = world()
     const seen: Notice[] = []
