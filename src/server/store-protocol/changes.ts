@@ -184,7 +184,7 @@ const step = object<StepResult>({
 })
 
 const noteEvent = object<NoteEvent>({
-  type: oneOf('phase', 'webhook-delivered', 'webhook-failed', 'schedule-missed'),
+  type: oneOf('phase', 'webhook-delivered', 'webhook-failed', 'schedule-missed', 'operation-ended'),
   about: jsonText,
 })
 
