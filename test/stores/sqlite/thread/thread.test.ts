@@ -90,8 +90,8 @@ describe('a thread that ends by itself', () => {
     await d.add('work')
     const batch = { writer: 'w', seq: 1, groups: [[insert('a', 'work')]], renewals: [], asks: [] }
     const receipt = await store.commit(batch)
-    const underWay = store.get(['a'])
     const ended = threads[0]!.terminate()
+    const underWay = store.get(['a']) // the store learns of the end later
     await expect(underWay).rejects.toMatchObject({ code: 'THREAD_ENDED' })
     await ended
     expect(await store.commit(batch)).toEqual(receipt)
