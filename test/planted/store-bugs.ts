@@ -295,7 +295,7 @@ export const storeBugs: readonly Bug[] = [
   {
     title: 'what was folded into rows stays, and is folded again',
     guarantee: 'once',
-    file: 'src/store/series-cells.ts',
+    file: 'src/store/series/series-cells.ts',
     find: 'await store.commit([...puts, ...fresh.map(({ key, version }) => putOf(key, undefined, version))])',
     replace: 'await store.commit(puts)',
     unit: ['test/queue/health/series.test.ts'],
@@ -331,7 +331,7 @@ export const storeBugs: readonly Bug[] = [
   {
     title: 'processes that end soon leave their counts to others, and nobody folds them',
     guarantee: 'retention',
-    file: 'src/store/series.ts',
+    file: 'src/store/series/series.ts',
     find: 'last === undefined ? MANY_FRESH : 1',
     replace: 'last === undefined ? Infinity : 1',
     unit: ['test/queue/health/series.test.ts'],
@@ -343,7 +343,7 @@ export const storeBugs: readonly Bug[] = [
   {
     title: 'a total leaves out what was folded while its pages were read',
     guarantee: 'once',
-    file: 'src/store/series-cells.ts',
+    file: 'src/store/series/series-cells.ts',
     find: 'folded = total?.version !== first?.version && tries < TOTAL_TRIES',
     replace: 'folded = false',
     unit: ['test/queue/health/series.test.ts'],

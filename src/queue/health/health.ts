@@ -7,7 +7,7 @@ import { addCounts, noCounts, readCounts, seriesSteps, stretchOf } from '../../j
 import type { Counts, CountsByName, SeriesCounts } from '../../job/series.js'
 import { WORKERS, cellKey } from '../../store/settings.js'
 import { readCells } from '../../store/read-pages.js'
-import { readRows } from '../../store/series-cells.js'
+import { readRows } from '../../store/series/series-cells.js'
 import { runSteps, step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Session } from '../../store/session.js'

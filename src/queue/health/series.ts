@@ -7,8 +7,8 @@ import { MillraceError, quote } from '../../job/errors/errors.js'
 import type { Millis, Time } from '../../job/job.js'
 import { refuseUnknown } from '../../job/values/names.js'
 import { invalid, mustBe, oneOf } from '../../job/values/options.js'
-import { readMarks, readRows } from '../../store/series-cells.js'
-import type { SeriesMark, SeriesStore } from '../../store/series-cells.js'
+import { readMarks, readRows } from '../../store/series/series-cells.js'
+import type { SeriesMark, SeriesStore } from '../../store/series/series-cells.js'
 
 /** How a queue is counted over time. */
 export interface SeriesKeepOptions {

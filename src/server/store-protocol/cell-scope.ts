@@ -1,7 +1,7 @@
 // server/store-protocol/cell-scope.ts: which queue a cell is about, by its key.
 import { pauseKey } from '../../job/holds.js'
 import { WORKERS, cellKey } from '../../store/settings.js'
-import { seriesKey } from '../../store/series-cells.js'
+import { seriesKey } from '../../store/series/series-cells.js'
 import type { WorkerCell } from '../../store/settings.js'
 import type { Cell } from '../../store/store.js'
 import type { Scope } from './scope.js'

@@ -4,7 +4,7 @@ import type { FinishedState, JobRecord, KeepByState, Millis, Time } from '../../
 import { expired, isUnstamped } from '../../job/retention.js'
 import type { Connection } from '../../store/connection.js'
 import { runSteps } from '../../store/maybe-sync.js'
-import { expireSeries, foldSeries } from '../../store/series-cells.js'
+import { expireSeries, foldSeries } from '../../store/series/series-cells.js'
 import { pages } from '../../store/read-pages.js'
 import { poll } from '../../store/runtime.js'
 import type { Stop } from '../../store/runtime.js'

@@ -7,8 +7,15 @@ import { sqlite } from 'millrace/sqlite'
 import { count, countsFor } from '../../../src/job/series.js'
 import type { CountsByName } from '../../../src/job/series.js'
 import { connect } from '../../../src/store/connection.js'
-import { expireSeries, foldSeries, freshPut, readRows, readTotal, seriesKey } from '../../../src/store/series-cells.js'
-import type { SeriesStore } from '../../../src/store/series-cells.js'
+import {
+  expireSeries,
+  foldSeries,
+  freshPut,
+  readRows,
+  readTotal,
+  seriesKey,
+} from '../../../src/store/series/series-cells.js'
+import type { SeriesStore } from '../../../src/store/series/series-cells.js'
 import { virtualClock } from '../../../src/testing/world/clock.js'
 import { kinds, stores } from '../../stores.js'
 import { observed } from '../../observed-store.js'

@@ -1,10 +1,10 @@
-// store/series-cells.ts: the cells that hold counts over time: their keys, and how new counts are folded into rows. A group
+// store/series/series-cells.ts: the cells that hold counts over time: their keys, and how new counts are folded into rows. A group
 // of puts is applied whole or not at all and only to the versions that were read, so that every count is folded once.
-import { addAll, decodeCounts, encodeCounts, seriesSteps, stretchOf } from '../job/series.js'
-import type { CountsByName, SeriesStep } from '../job/series.js'
-import type { Put } from '../job/change.js'
-import type { Millis, Time } from '../job/job.js'
-import type { Cell, Details, DetailsQuery, Group, Verdict } from './store.js'
+import { addAll, decodeCounts, encodeCounts, seriesSteps, stretchOf } from '../../job/series.js'
+import type { CountsByName, SeriesStep } from '../../job/series.js'
+import type { Put } from '../../job/change.js'
+import type { Millis, Time } from '../../job/job.js'
+import type { Cell, Details, DetailsQuery, Group, Verdict } from '../store.js'
 
 /** Where cells of series are read and written. */
 export interface SeriesStore {

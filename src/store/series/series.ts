@@ -1,16 +1,16 @@
-// store/series.ts: counts what a process does to jobs, by queue, name and minute, and writes the counts to the store.
-import type { Insert, Put } from '../job/change.js'
-import type { JobHeader, JobRecord, Millis, Time } from '../job/job.js'
-import { isReserved } from '../job/values/names.js'
-import { count, countMove, countsFor, countWait, seriesSteps, stretchOf } from '../job/series.js'
-import type { Counts, CountsByName } from '../job/series.js'
-import { waitOf } from '../job/waits.js'
-import type { Batch, Group, Receipt, Verdict } from './batch.js'
-import type { Runtime, Stop } from './runtime.js'
+// store/series/series.ts: counts what a process does to jobs, by queue, name and minute, and writes the counts to the store.
+import type { Insert, Put } from '../../job/change.js'
+import type { JobHeader, JobRecord, Millis, Time } from '../../job/job.js'
+import { isReserved } from '../../job/values/names.js'
+import { count, countMove, countsFor, countWait, seriesSteps, stretchOf } from '../../job/series.js'
+import type { Counts, CountsByName } from '../../job/series.js'
+import { waitOf } from '../../job/waits.js'
+import type { Batch, Group, Receipt, Verdict } from '../batch.js'
+import type { Runtime, Stop } from '../runtime.js'
 import { foldSeries, freshPut } from './series-cells.js'
 import type { SeriesStore } from './series-cells.js'
-import { outside } from './transaction-context.js'
-import type { Evidence } from './transaction-context.js'
+import { outside } from '../transaction-context.js'
+import type { Evidence } from '../transaction-context.js'
 
 /** How long after the first count the counts are written. A process that is killed loses no more than that. */
 const FLUSH_EVERY: Millis = 10_000
