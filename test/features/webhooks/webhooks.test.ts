@@ -180,7 +180,7 @@ describe.each(kinds)('%s', (kind) => {
     await queue.remove(gone.id)
     removed.open()
     await hook.next()
-    const last = event(queue, 'webhook-delivered')
+    const last = event(queue, 'webhook-delivered', ({ name }) => name === 'c') // that of the first job may still come
     const kept = await queue.add('c')
     expect((await last).id).toBe(kept.id)
     expect(errors).toEqual([])
