@@ -1,4 +1,4 @@
-// server/live/attention.ts: what of a queue needs somebody: each with a sentence, and the request that helps.
+// server/live/attention.ts: what of a queue needs attention: each with a sentence, and the request that helps.
 import type { Millis } from '../../job/job.js'
 import type { QueueHealth } from '../../queue/health/health.js'
 
@@ -9,7 +9,7 @@ interface Remedy {
   readonly body?: object
 }
 
-/** Something that needs somebody. */
+/** Something that needs attention. */
 export interface Attention {
   /** What it is. */
   readonly kind: 'failing' | 'no-worker' | 'late' | 'schedule-late' | 'upkeep-late' | 'at-limit' | 'paused'
@@ -39,7 +39,7 @@ const WAITS_LONG: Millis = 600_000
 /** The most names of one queue that are listed. */
 const MOST_NAMES = 5
 
-/** What of a queue needs somebody, the worst first. */
+/** What of a queue needs attention, the worst first. */
 export function attentionOf(health: QueueHealth, failures: Failures | undefined): readonly Attention[] {
   const { queue, counts, paused, names } = health
   const path = `/v1/queues/${encodeURIComponent(queue)}`

@@ -51,7 +51,7 @@ export const operatingJobRoutes: readonly Route[] = [
     path: '/v1/jobs/{id}/cancel',
     access: ADMIN,
     action: 'cancel',
-    summary: 'Cancels the job; a worker that runs it is told to stop. Not done where it has finished.',
+    summary: 'Cancels the job; a worker that runs it is asked to stop. Not done where it has finished.',
     changes: true,
     queueOf,
     bodyOptional: true,

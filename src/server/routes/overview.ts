@@ -1,4 +1,4 @@
-// server/routes/overview.ts: reads about everything: workers, metrics, what needs somebody, and the audit.
+// server/routes/overview.ts: reads about everything: workers, metrics, what needs attention, and the audit.
 import { isFinished } from '../../job/job.js'
 import { isReserved } from '../../job/values/names.js'
 import { liveEntries } from '../../queue/explain.js'
@@ -44,8 +44,8 @@ export const overviewRoutes: readonly Route[] = [
     method: 'GET',
     path: '/v1/attention',
     access: ['read'],
-    summary: 'What needs somebody: failures, names without workers, what is late or paused; each with a sentence.',
-    description: 'Failures are those since `/v1/live` is read by somebody, ten minutes at most.',
+    summary: 'What needs attention: failures, names without workers, what is late or paused; each with a sentence.',
+    description: 'Failures are those since `/v1/live` is being read, ten minutes at most.',
     changes: false,
     answers: { 200: { description: '`items`, and the queues that were looked at: 500 at most.', schema: anObject } },
     errors: [],

@@ -89,9 +89,9 @@ export const streamRoutes: readonly Route[] = [
     method: 'GET',
     path: '/v1/live',
     access: READ,
-    summary: 'Counts, rates, workers, and what needs somebody: sampled once a second for all readers together.',
+    summary: 'Counts, rates, workers, and what needs attention: sampled once a second for all readers together.',
     description:
-      'Events `queues` and `workers` hold rows that are new or have changed, `queues-gone` and `workers-gone` the keys of those that are no more, `attention` the list of what needs somebody. A frame is about 4 KB at most. Nothing is sampled while nobody reads, and no events are recorded for it.',
+      'Events `queues` and `workers` hold rows that are new or have changed, `queues-gone` and `workers-gone` the keys of those that are no more, `attention` the list of what needs attention. A frame is about 4 KB at most. Nothing is sampled while nobody reads, and no events are recorded for it.',
     changes: false,
     query: { queues: optional(described(list(name('mail'), { min: 1, max: 100 }), 'default: all')) },
     answers: { 200: stream },

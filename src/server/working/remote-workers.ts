@@ -42,7 +42,7 @@ interface Known {
   state: WorkerCell['state']
   steering: Steering
   /** It has had an answer with what is asked of it now. */
-  told: boolean
+  wasAsked: boolean
   /** Aborts when something else is asked of it. */
   changed: AbortController
 }
@@ -90,8 +90,8 @@ export class RemoteWorkers {
   /** Whether it has not had an answer yet with what is asked of it now; from now on it has. */
   tell(id: string): boolean {
     const known = this.#known.get(id)
-    if (known === undefined || known.told) return false
-    known.told = true
+    if (known === undefined || known.wasAsked) return false
+    known.wasAsked = true
     known.state = known.steering === 'running' ? 'running' : known.steering === 'pausing' ? 'paused' : 'stopping'
     const type = known.state === 'stopping' ? 'worker-stopping' : undefined
     this.#report(known.registration.announce(known.state, type))
@@ -192,10 +192,10 @@ export class RemoteWorkers {
       seenAt: this.#connection.runtime.elapsed(),
       state: 'running',
       steering: steeringIn(cells.find(({ key }) => key === cellKey.steering(id))?.value),
-      told: false,
+      wasAsked: false,
       changed: newSignal(),
     }
-    known.told = known.steering === 'running'
+    known.wasAsked = known.steering === 'running'
     this.#known.set(id, known)
     if (this.#known.size > MAX_WORKERS) this.#known.delete(this.#known.keys().next().value!)
     // A worker that another server has registered, or this one before it was restarted, does not start again.
@@ -227,7 +227,7 @@ export class RemoteWorkers {
     return new Registration(this.#connection, entry, { workerEvent: () => {} })
   }
 
-  /** Writes the entry if that was long ago, and looks what other servers were told to ask. */
+  /** Writes the entry if that was long ago, and reads what was asked of it through other servers. */
   #seen(id: string, known: Known): void {
     this.#known.delete(id)
     this.#known.set(id, known)
@@ -245,7 +245,7 @@ export class RemoteWorkers {
   #steered(known: Known, state: Steering): void {
     if (known.steering === state) return
     known.steering = state
-    known.told = false
+    known.wasAsked = false
     const { changed } = known
     known.changed = newSignal()
     changed.abort()

@@ -43,8 +43,8 @@ it(
       const response = await send(world, who, operation, { parts, rawBody, long: route.long === true })
       if (response === undefined) continue
       const text = await textOf(response)
-      const told = `#${n} ${operation} ${JSON.stringify(parts).slice(0, 500)} ${rawBody ?? ''}: ${response.status} ${text.slice(0, 500)}`
-      expect(response.status, told).toBeLessThan(500)
+      const description = `#${n} ${operation} ${JSON.stringify(parts).slice(0, 500)} ${rawBody ?? ''}: ${response.status} ${text.slice(0, 500)}`
+      expect(response.status, description).toBeLessThan(500)
       if (response.status >= 400) {
         const { code } = JSON.parse(text) as { readonly code: string }
         const named = ANY.has(code) || (errorsOf(route) as readonly string[]).includes(code)

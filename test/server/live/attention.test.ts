@@ -1,4 +1,4 @@
-// What of a queue needs somebody, by its health.
+// What of a queue needs attention, by its health.
 import { expect, it } from 'vitest'
 import type { QueueHealth } from 'millrace'
 import { attentionOf } from '../../../src/server/live/attention.js'

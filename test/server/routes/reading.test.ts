@@ -197,7 +197,7 @@ describe('scope', () => {
   })
 })
 
-describe('what needs somebody', () => {
+describe('what needs attention', () => {
   it('is told with a sentence and a request that helps', async () => {
     const clock = virtualClock()
     const store = closing(memory({ runtime: clock.runtime }))

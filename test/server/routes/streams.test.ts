@@ -81,7 +81,7 @@ describe('all events', () => {
 })
 
 describe('live', () => {
-  it('shows queues, rates, workers and what needs somebody, and later only what changed', async () => {
+  it('shows queues, rates, workers and what needs attention, and later only what changed', async () => {
     const clock = virtualClock()
     const store = closing(memory({ runtime: clock.runtime }))
     const world = newWorld({ store })
