@@ -10,7 +10,7 @@ import { closing } from '../../setup.js'
 import { create } from '../../../src/job/change.js'
 import { mutated, randomBatch, seeded } from './judge.random.js'
 import type { Targets } from './judge.random.js'
-import { protocolWorld } from './world.js'
+import { protocolWorld, spec } from './world.js'
 import type { TokenName } from './world.js'
 
 const BATCHES = Number(process.env['MILLRACE_JUDGED'] ?? 5_000)
@@ -29,24 +29,6 @@ const queuesOf: Readonly<Record<(typeof senders)[number], readonly string[]>> = 
 }
 
 const SECRET = 'a secret of the '
-const plain = {
-  kind: 'job',
-  name: 'send',
-  version: 1,
-  priority: 0,
-  lifo: false,
-  attempts: 3,
-  backoff: undefined,
-  timeout: undefined,
-  run: undefined,
-  parentId: undefined,
-  group: undefined,
-  dedup: undefined,
-  keep: undefined,
-  extras: undefined,
-  edges: [],
-} as const
-
 /** A store in which jobs of both queues wait, are held by each token and by another, and have ended. */
 async function populated(): Promise<Store> {
   const store = closing(memory())
@@ -55,7 +37,7 @@ async function populated(): Promise<Store> {
     store.commit({ writer: 'setup', seq: ++seq, groups: [], renewals: [], asks: [], ...batch })
   for (const queue of ['mail', 'bills']) {
     const data = JSON.stringify(SECRET + queue)
-    const insert = (n: number) => [create({ ...plain, id: `${queue}-${n}`, queue, data })]
+    const insert = (n: number) => [create({ ...spec, id: `${queue}-${n}`, queue, data })]
     await commit({ groups: Array.from({ length: 8 }, (_, n) => insert(n)) })
     for (const worker of ['victim/w', ...senders.map((token) => `${token}/w`)]) {
       const handles = [{ name: undefined, lease: 3_600_000 }]

@@ -8,28 +8,8 @@ import { deliverSignal, newSignal } from '../../../src/job/signals.js'
 import { signalId } from '../../../src/queue/send-signal.js'
 import type { Verdict } from '../../../src/store/batch.js'
 import { isMillraceError } from '../../../src/job/errors/errors.js'
-import { protocolWorld } from './world.js'
+import { protocolWorld, spec } from './world.js'
 import type { ProtocolWorld } from './world.js'
-
-const spec = {
-  kind: 'job',
-  queue: 'mail',
-  name: 'send',
-  version: 1,
-  data: '1',
-  priority: 0,
-  lifo: false,
-  attempts: 3,
-  backoff: undefined,
-  timeout: undefined,
-  run: undefined,
-  parentId: undefined,
-  group: undefined,
-  dedup: undefined,
-  keep: undefined,
-  extras: undefined,
-  edges: [],
-} as const
 
 let seq = 0
 

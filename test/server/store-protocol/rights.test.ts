@@ -11,30 +11,10 @@ import { rights } from '../../../src/server/store-protocol/rights.js'
 import type { Batch } from '../../../src/store/batch.js'
 import { freshPut } from '../../../src/store/series/series-cells.js'
 import { closing } from '../../setup.js'
-import { protocolWorld } from './world.js'
+import { protocolWorld, spec } from './world.js'
 import type { ProtocolWorld, TokenName } from './world.js'
 
 const who = { read: 'reader', produce: 'producer', work: 'worker', admin: 'operator' } as const
-
-const spec = {
-  kind: 'job',
-  queue: 'mail',
-  name: 'send',
-  version: 1,
-  data: '1',
-  priority: 0,
-  lifo: false,
-  attempts: 3,
-  backoff: undefined,
-  timeout: undefined,
-  run: undefined,
-  parentId: undefined,
-  group: undefined,
-  dedup: undefined,
-  keep: undefined,
-  extras: undefined,
-  edges: [],
-} as const
 
 let seq = 0
 const send = (store: Store, batch: Partial<Batch>) =>

@@ -21,6 +21,27 @@ const scopes = {
   admin: [['admin'], ['*']],
 } as const satisfies Readonly<Record<string, readonly [readonly Role[], readonly string[]]>>
 
+/** A plain job of the queue `mail`, without an id. */
+export const spec = {
+  kind: 'job',
+  queue: 'mail',
+  name: 'send',
+  version: 1,
+  data: '1',
+  priority: 0,
+  lifo: false,
+  attempts: 3,
+  backoff: undefined,
+  timeout: undefined,
+  run: undefined,
+  parentId: undefined,
+  group: undefined,
+  dedup: undefined,
+  keep: undefined,
+  extras: undefined,
+  edges: [],
+} as const
+
 /** The name of a token. */
 export type TokenName = keyof typeof scopes
 
